@@ -1,0 +1,3 @@
+"""Backends: one file or package for each runtime, found through the registry."""
+
+from __future__ import annotations

@@ -1,0 +1,169 @@
+"""The backend contract: what a runtime implements, and the array-to-array shortcut on top of it.
+
+`Backend` and `LoadedModel` are used in loading threads and may block. A `ModelInstance` is entered
+by one thread only: the thread of its host, or the main thread of its child process.
+Behaviour after the Triton backend API (TRITONBACKEND_Backend, _Model, _ModelInstance).
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import model_config_pb2 as pb
+
+from serving.config.decode import InstanceKind, ModelSpec
+from serving.errors import BackendError, ServingError
+from serving.request import InferenceRequest
+from serving.response import InferenceResponse, OutputTensor
+
+
+@dataclass(frozen=True, slots=True)
+class ModelContext:
+    """What a backend may know of the model version that it loads."""
+
+    spec: ModelSpec
+    config: pb.ModelConfig
+    version: int
+    model_directory: Path
+    backend_config: Mapping[str, str] = field(default_factory=dict)
+    """--backend-config for this backend, global keys merged in."""
+
+    @property
+    def version_directory(self) -> Path:
+        return self.model_directory / str(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one instance runs."""
+
+    instance_name: str
+    kind: InstanceKind
+    device_id: int = 0
+
+
+@dataclass(slots=True)
+class ExecutionTimes:
+    """Filled while a batch executes; monotonic nanoseconds, 0 where the instance did not say."""
+
+    compute_start_ns: int = 0
+    input_end_ns: int = 0
+    output_start_ns: int = 0
+    compute_end_ns: int = 0
+
+
+class ModelInstance(ABC):
+    """One running copy of a model."""
+
+    @abstractmethod
+    def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        """Answer every request through `request.respond`.
+
+        A request is released with its final response. Raising fails every request of the batch
+        that has not had its final response.
+        """
+
+    def close(self) -> None:
+        """Free what the instance holds. Called once, in the instance's thread."""
+
+
+class LoadedModel(ABC):
+    """One model version, loaded by its backend; shared by its instances."""
+
+    @abstractmethod
+    def create_instance(self, placement: Placement) -> ModelInstance:
+        """Called in the instance's own thread."""
+
+    def unload(self) -> None:
+        """Free what the instances shared. Called after every instance has closed."""
+
+
+class Backend(ABC):
+    """A runtime. One object for each backend name in a server."""
+
+    name: ClassVar[str]
+    runs_in_child_process: ClassVar[bool] = False
+    """True: the core never loads it itself; each instance lives in a spawned child process."""
+    default_cpu_instance_count: ClassVar[int] = 1
+    default_model_filename: ClassVar[str] = ""
+
+    def auto_complete(self, context: ModelContext) -> None:
+        """Fill what `context.config` leaves out, from the model file. Mutates the message.
+
+        `context.spec` may be incomplete here.
+        Raises: ServingError when the config contradicts the model file.
+        """
+
+    @abstractmethod
+    def load(self, context: ModelContext) -> LoadedModel:
+        """Load the model version. Raises ServingError naming file and cause."""
+
+
+class TensorInstance(ModelInstance):
+    """For runtimes that map arrays to arrays: gather, run and scatter are written here, once."""
+
+    def __init__(self, context: ModelContext) -> None:
+        self._spec = context.spec
+        self._version = context.version
+
+    @abstractmethod
+    def run(
+        self, inputs: dict[str, NDArray[np.generic]], output_names: Sequence[str]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Run the model once. Arrays carry the batch axis where the model has one.
+
+        Raises: any exception; it becomes a BackendError for every request of the batch.
+        """
+
+    def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        inputs = self._gather(requests)
+        times.input_end_ns = time.monotonic_ns()
+        names = self._wanted(requests)
+        try:
+            outputs = self.run(inputs, names)
+        except ServingError:
+            raise
+        except Exception as error:
+            raise BackendError(f"model '{self._spec.name}' failed to execute: {error}") from error
+        times.output_start_ns = time.monotonic_ns()
+        self._scatter(requests, outputs)
+
+    def _gather(self, requests: Sequence[InferenceRequest]) -> dict[str, NDArray[np.generic]]:
+        first = requests[0]
+        if len(requests) == 1:
+            return {name: tensor.array for name, tensor in first.inputs.items()}
+        return {
+            name: np.concatenate([request.inputs[name].array for request in requests])
+            for name in first.inputs
+        }
+
+    def _wanted(self, requests: Sequence[InferenceRequest]) -> list[str]:
+        wanted: set[str] = set()
+        for request in requests:
+            if not request.requested_outputs:
+                return list(self._spec.outputs)
+            wanted.update(request.output_names)
+        return [name for name in self._spec.outputs if name in wanted]
+
+    def _scatter(
+        self, requests: Sequence[InferenceRequest], outputs: dict[str, NDArray[np.generic]]
+    ) -> None:
+        start = 0
+        for request in requests:
+            end = start + request.batch_size
+            tensors = []
+            for name in request.output_names or self._spec.outputs:
+                array = outputs[name]
+                if len(requests) > 1:
+                    array = array[start:end]
+                datatype = self._spec.outputs[name].datatype
+                tensors.append(OutputTensor(name, datatype, array.shape, array))
+            start = end
+            request.respond(InferenceResponse(self._spec.name, self._version, request.id, tensors))

@@ -1,0 +1,3 @@
+"""Thin adapters that put the protocol's routes and RPCs on sockets."""
+
+from __future__ import annotations

@@ -1,0 +1,48 @@
+"""What a scheduler sees of an instance, whichever way it is hosted. Loop thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from serving.backends.base import ExecutionTimes
+from serving.request import InferenceRequest
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Requests that one execution answers together."""
+
+    requests: list[InferenceRequest]
+    batch_size: int
+    """Sum of the requests' batch sizes."""
+    reason: str = ""
+    """Why the batch closed: full, preferred, delay, shape, optional, priority, queue_empty."""
+    times: ExecutionTimes = field(default_factory=ExecutionTimes)
+
+
+class InstanceHost(Protocol):
+    """Hosts one model instance in a thread or a child process."""
+
+    name: str
+
+    @property
+    def is_ready(self) -> bool:
+        """False while a child process is dead or restarting."""
+
+    @property
+    def unready_reason(self) -> str: ...
+
+    async def start(self) -> None:
+        """Create the instance. Raises ServingError with the cause."""
+
+    def execute(self, batch: Batch, done: Callable[[Batch], None]) -> None:
+        """Run the batch. Every request gets its responses through `request.deliver`.
+
+        `done` is called exactly once, on the loop, when the instance can take the next batch and
+        `batch.times` is filled. At most one batch runs at a time.
+        """
+
+    async def stop(self) -> None:
+        """Finish what runs, then free the instance."""

@@ -1,0 +1,53 @@
+"""Start-up options of the core, named after tritonserver's; parsed in `serving.__main__`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class ControlMode(enum.Enum):
+    NONE = "none"
+    EXPLICIT = "explicit"
+    POLL = "poll"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    model_repositories: tuple[Path, ...]
+    server_id: str = "triton"
+    model_control_mode: ControlMode = ControlMode.NONE
+    load_models: tuple[str, ...] = ()
+    """Explicit mode: names to load at start; ("*",) loads all."""
+    repository_poll_secs: int = 15
+    exit_on_error: bool = True
+    strict_readiness: bool = True
+    auto_complete_config: bool = True
+    model_load_thread_count: int = 4
+    model_load_timeout_secs: float = 600.0
+    """Deadline of LOADING; afterwards the load fails with a reason."""
+    exit_timeout_secs: float = 30.0
+    backend_directory: Path | None = None
+    backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Backend name ("" for all) -> key -> value."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendOptions:
+    """Where the core listens. Port 0 takes a free one."""
+
+    allow_http: bool = True
+    http_address: str = "127.0.0.1"
+    http_port: int = 8000
+    http_max_input_size: int = 64 * 1024 * 1024
+    """Bytes of JSON, and of one JSON tensor; binary bodies are bounded by `http_max_body_size`."""
+    http_max_body_size: int = 2 * 1024 * 1024 * 1024
+    http_header_forward_pattern: str = ""
+    allow_grpc: bool = True
+    grpc_address: str = "127.0.0.1"
+    grpc_port: int = 8001
+    allow_metrics: bool = True
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = 8002
