@@ -1,0 +1,1 @@
+"""What the quick start serves."""

