@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.grpc import model_config_pb2 as pb
 
 from serving.config.decode import InstanceKind, ModelSpec
+from serving.config.protobuf import pb
 from serving.errors import BackendError, ServingError
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor

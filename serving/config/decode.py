@@ -11,8 +11,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tritonclient.grpc import model_config_pb2 as pb
-
+from serving.config.protobuf import pb
 from serving.datatypes import BY_CONFIG_NUMBER, DataType
 
 
