@@ -1,0 +1,83 @@
+// The Try it tab: picks the view for the model, sends its requests, shows answers and snippets.
+
+import { infer } from "../kserve.js";
+import { clear, el } from "../try_it/dom.js";
+import { showAnswer, showFailure } from "../try_it/result.js";
+import { TOKEN_NOTE, asCurl, asPython } from "../try_it/snippets.js";
+
+const VIEWS = {
+  file_ends: () => import("../try_it/file_ends.js"),
+  form: () => import("../try_it/form.js"),
+  speech_chunks: () => import("../try_it/speech_chunks.js"),
+  text: () => import("../try_it/text.js"),
+  text_line_ctc: () => import("../try_it/text_line_ctc.js"),
+};
+
+export function connect(element) {
+  const model = JSON.parse(document.getElementById(element.dataset.model).textContent);
+  const part = (name) => element.querySelector(`[data-part="${name}"]`);
+  const page = { model, version: part("version"), answer: part("answer"), snippets: part("snippets"), abort: new AbortController() };
+  const views = [...element.querySelectorAll('[data-part="view"]')];
+  const open = async (root) => {
+    const { mount } = await VIEWS[root.dataset.view]();
+    clear(root);
+    mount(root, context(page));
+  };
+  views.forEach((root) => open(root).catch((problem) => clear(root, el("p", { class: "field-error" }, problem.message))));
+  return () => page.abort.abort();
+}
+
+function context(page) {
+  const { model } = page;
+  return {
+    model,
+    send: (request, options) => send(page, request, options),
+    settle: (count) => clear(page.answer, el("p", { class: "answer-line" }, el("span", { class: "state state--ready" }, "200 OK"), ` · ${count} requests, ${(page.total / count).toFixed(1)} ms each`)),
+    labels: async (output) => (await fetch(`${model.labels_url}?output=${encodeURIComponent(output)}`).then((answer) => answer.json())).labels,
+    // Runs a piece of work; what it throws is shown where the verdict would be.
+    report: async (work, verdict) => {
+      page.total = 0;
+      try {
+        await work;
+      } catch (problem) {
+        if (problem.name === "AbortError") return;
+        if (problem.status === undefined) clear(verdict ?? page.answer, el("p", { class: "field-error" }, problem.message));
+        else {
+          showFailure(page.answer, problem);
+          if (verdict) clear(verdict, el("p", { class: "field-error" }, problem.message));
+        }
+      }
+    },
+  };
+}
+
+async function send(page, request, { isQuiet = false } = {}) {
+  const version = page.version?.value;
+  const path = `${page.model.infer_path}${version ? `/versions/${version}` : ""}/infer`;
+  if (!isQuiet) clear(page.answer, el("p", { class: "muted" }, "Waiting for the answer …"));
+  const answer = await infer(path, request, { signal: page.abort.signal });
+  page.total = (page.total ?? 0) + answer.millis;
+  if (!isQuiet) showAnswer(page.answer, answer, request);
+  showSnippets(page, path, version, request);
+  return answer;
+}
+
+function showSnippets(page, path, version, request) {
+  if (page.shown === request.inputs.length + path) return;
+  const snippet = (name, make) => {
+    const button = el("button", { type: "button", class: "button small" }, `Copy as ${name}`);
+    button.addEventListener("click", async () => {
+      const text = make();
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = `Copy as ${name}`), 2000);
+    });
+    return button;
+  };
+  const curl = asCurl(location.origin + path, request);
+  clear(page.snippets,
+    el("p", { class: "toolbar" },
+      curl ? snippet("curl", () => curl) : null,
+      snippet("Python", () => asPython(location.origin, page.model.name, version, request))),
+    el("p", { class: "muted" }, TOKEN_NOTE, curl ? "" : " This request is too long or too binary for a command line."));
+}

@@ -1,0 +1,120 @@
+// Try-it view of any model: one fieldset an input, made from the model's metadata.
+
+import { clear, dropZone, el, bytesText } from "./dom.js";
+import { SCALES, fromFile, fromImage, fromJson, parseShape } from "./tensor_input.js";
+import { imageLayout } from "./ctc.js";
+
+export function mount(root, { model, send, report }) {
+  const problems = el("div", { class: "error-summary", tabindex: -1, role: "alert", hidden: true });
+  const fields = model.inputs.map((input, index) => inputField(input, `try-${index}`));
+  const classes = classificationField(model);
+  const submit = async (event) => {
+    event.preventDefault();
+    problems.hidden = true;
+    const inputs = await collect(fields, problems);
+    if (inputs) await report(send({ inputs, outputs: wantedOutputs(model, classes) }));
+  };
+  root.append(
+    el("form", { class: "stack", onsubmit: submit, novalidate: true },
+      problems,
+      fields.map(({ element }) => element),
+      classes?.element,
+      el("p", {}, el("button", { type: "submit", class: "button primary" }, "Send")),
+    ),
+  );
+}
+
+async function collect(fields, problems) {
+  const found = [];
+  const inputs = [];
+  for (const field of fields) {
+    field.error.textContent = "";
+    field.control().removeAttribute("aria-invalid");
+    if (!field.isSent()) continue;
+    try {
+      inputs.push(await field.read());
+    } catch (problem) {
+      field.error.textContent = problem.message;
+      field.control().setAttribute("aria-invalid", "true");
+      found.push({ field, problem });
+    }
+  }
+  if (!found.length) return inputs;
+  const links = found.map(({ field, problem }) =>
+    el("li", {}, el("a", { href: `#${field.control().id}`, onclick: (event) => {
+      event.preventDefault();
+      field.control().focus();
+    } }, problem.message)));
+  clear(problems, el("p", {}, "The request was not sent:"), el("ul", {}, links));
+  problems.hidden = false;
+  problems.focus();
+  return null;
+}
+
+function wantedOutputs(model, classes) {
+  const count = classes ? Number(classes.input.value) : 0;
+  return model.outputs.map(({ name, has_labels: hasLabels }) =>
+    hasLabels && count > 0 ? { name, classification: count } : { name });
+}
+
+function classificationField(model) {
+  if (!model.outputs.some((output) => output.has_labels)) return null;
+  const input = el("input", { type: "number", id: "try-classes", min: 0, max: 100, value: 5 });
+  const element = el("div", { class: "form-row" },
+    el("label", { for: "try-classes" }, "Best labels to show"), input,
+    el("span", { class: "muted" }, "0: the raw scores"));
+  return { element, input };
+}
+
+// An input's fieldset: how it is given (values, file, image), its shape, the data.
+function inputField(input, id) {
+  const layout = imageLayout(input.dims);
+  const error = el("p", { class: "field-error", id: `${id}-error` });
+  const shape = el("input", { type: "text", id: `${id}-shape`, value: input.example_shape.join(", "), autocomplete: "off" });
+  const values = el("textarea", { id: `${id}-values`, rows: 4, spellcheck: "false", class: "code", "aria-describedby": error.id });
+  values.value = input.example;
+  const sent = input.optional ? el("input", { type: "checkbox", id: `${id}-sent` }) : null;
+  const file = filePart(id);
+  const scale = el("select", { id: `${id}-scale` }, Object.entries(SCALES).map(([key, { label }]) => el("option", { value: key }, label)));
+  if (input.datatype.includes("INT")) scale.value = "bytes";
+  const ways = { values: "Values (JSON)", file: input.datatype === "BYTES" ? "File: its content" : "File: raw little-endian" };
+  if (layout) ways.image = `Image (${layout.name})`;
+  const way = el("select", { id: `${id}-way` }, Object.entries(ways).map(([key, label]) => el("option", { value: key }, label)));
+  const parts = { values: el("div", { class: "stack" }, el("label", { for: values.id, class: "visually-hidden" }, `Values of ${input.name}`), values), file: file.element, image: el("div", { class: "form-row" }, el("label", { for: scale.id }, "Pixel values"), scale) };
+  const choose = () => {
+    parts.values.hidden = way.value !== "values";
+    parts.file.hidden = way.value === "values";
+    parts.image.hidden = way.value !== "image";
+  };
+  way.addEventListener("change", choose);
+  choose();
+  const element = el("fieldset", { class: "tensor" },
+    el("legend", {}, el("strong", {}, input.name), " ", el("code", {}, `${input.datatype} [${input.shape.join(", ")}]`), input.optional ? " optional" : null),
+    sent ? el("p", {}, sent, " ", el("label", { for: sent.id }, "Send this input")) : null,
+    el("div", { class: "form-row" }, el("label", { for: way.id }, "Give it as"), way, el("label", { for: shape.id }, "Shape"), shape),
+    parts.image, parts.values, parts.file, error);
+  const read = async () => {
+    const tensor = { name: input.name, datatype: input.datatype, shape: parseShape(shape.value, input.name) };
+    if (way.value === "values") return fromJson(values.value, tensor);
+    if (!file.chosen()) throw new Error(`${input.name}: no file is chosen.`);
+    return way.value === "image" ? fromImage(file.chosen(), tensor, scale.value) : fromFile(file.chosen(), tensor);
+  };
+  const control = () => (way.value === "values" ? values : file.input);
+  return { element, error, read, control, isSent: () => !sent || sent.checked };
+}
+
+function filePart(id) {
+  let chosen = null;
+  const name = el("p", { class: "muted" }, "No file chosen.");
+  const zone = dropZone({
+    label: "Drop a file here or choose one",
+    hint: "",
+    onFiles: ([file]) => {
+      chosen = file;
+      name.textContent = `${file.name} · ${bytesText(file.size)}`;
+    },
+  });
+  const input = zone.querySelector("input");
+  input.id = `${id}-file`;
+  return { element: el("div", {}, zone, name), input, chosen: () => chosen };
+}

@@ -1,0 +1,88 @@
+// The answer to a request: status and time, every output as a table, the JSON behind it.
+
+import { parseClass } from "./file_ends.js";
+import { bars, clear, el, percent, table } from "./dom.js";
+
+const ROWS = 50;
+
+export function showAnswer(panel, { status, millis, json, outputs }, request) {
+  const asked = Object.fromEntries((request.outputs ?? []).map((output) => [output.name, output.classification]));
+  clear(panel,
+    el("p", { class: "answer-line" }, el("span", { class: "state state--ready" }, `${status} OK`), ` · ${millis.toFixed(1)} ms round trip`, json.model_version ? ` · version ${json.model_version}` : ""),
+    outputs.map((output) => outputPart(output, asked[output.name])),
+    el("details", {}, el("summary", {}, "Response JSON"), el("pre", { class: "code-block", tabindex: 0 }, asText(json, outputs))),
+  );
+}
+
+export function showFailure(panel, { status, millis, message }) {
+  const first = status ? `${status}${millis ? ` · ${millis.toFixed(1)} ms` : ""}` : "No answer";
+  clear(panel,
+    el("p", { class: "answer-line" }, el("span", { class: "state state--unavailable" }, first)),
+    el("p", { class: "answer-error" }, message),
+  );
+}
+
+function outputPart(output, classification) {
+  const head = el("h3", { class: "output-head" }, output.name, " ", el("code", {}, `${output.datatype} [${output.shape.join(", ")}]`));
+  if (classification) return el("section", {}, head, classBars(output));
+  return el("section", {}, head, valueTable(output));
+}
+
+function classBars(output) {
+  const items = output.data.map(parseClass);
+  const largest = Math.max(...items.map(({ score }) => score));
+  const areProbabilities = items.every(({ score }) => score >= 0 && score <= 1);
+  return bars(`Best labels of ${output.name}`, items.map(({ label, score, index }) => ({
+    label: `${label} (${index})`,
+    value: areProbabilities ? score : score / (largest || 1),
+    text: areProbabilities ? percent(score) : score.toPrecision(5),
+  })));
+}
+
+// Rows of the last axis's length where that is short, else one value a row with its index.
+function valueTable({ name, shape, data }) {
+  const values = Array.from(data.slice(0, 5000));
+  const columns = shape.length > 1 && Number(shape.at(-1)) <= 8 ? Number(shape.at(-1)) : 1;
+  const rows = [];
+  for (let at = 0; at < values.length && rows.length < ROWS; at += columns) {
+    rows.push([indexText(at / columns, columns === 1 ? shape : shape.slice(0, -1)), ...values.slice(at, at + columns).map(valueText)]);
+  }
+  const heads = [{ text: "Index" }, ...Array.from({ length: columns }, (_, column) => ({ text: columns === 1 ? "Value" : String(column), num: true }))];
+  const rest = data.length - rows.length * columns;
+  return el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": `Values of ${name}` },
+    table(`Values of ${name}`, heads, rows),
+    rest > 0 ? el("p", { class: "muted" }, `and ${rest.toLocaleString("en")} more`) : null);
+}
+
+function indexText(flat, shape) {
+  const index = [];
+  let rest = flat;
+  for (const dim of [...shape].reverse()) {
+    index.unshift(rest % Number(dim));
+    rest = Math.floor(rest / Number(dim));
+  }
+  return index.length ? `[${index.join(", ")}]` : "—";
+}
+
+export function valueText(value) {
+  if (value instanceof Uint8Array) return `${value.length} bytes`;
+  if (typeof value === "number" && !Number.isInteger(value)) return value.toPrecision(6);
+  return String(value);
+}
+
+// The response's JSON with the binary outputs written out, shortened where long.
+export function asText(json, outputs) {
+  const whole = {
+    ...json,
+    ...(json.outputs && { outputs: outputs.map(({ name, datatype, shape, data }) => ({
+      name, datatype, shape, data: Array.from(data.slice(0, 200), plain), ...(data.length > 200 && { elements_not_shown: data.length - 200 }),
+    })) }),
+  };
+  return JSON.stringify(whole, null, 2);
+}
+
+function plain(value) {
+  if (typeof value === "bigint") return Number(value);
+  if (value instanceof Uint8Array) return `<${value.length} bytes>`;
+  return Number.isNaN(value) || Math.abs(value) === Infinity ? String(value) : value;
+}

@@ -1,0 +1,82 @@
+// The request that was sent, as a command line and as a Python program.
+
+const MOST_ELEMENTS = 20000;
+
+export const TOKEN_NOTE = "CONCH_TOKEN holds an API token: make one under your account.";
+
+function listed(input) {
+  if (input.binary === "raw" || input.data?.some?.((item) => item instanceof Uint8Array)) return null;
+  const flat = Array.from(input.data, (item) => (typeof item === "bigint" ? Number(item) : item));
+  return flat.length <= MOST_ELEMENTS ? flat : null;
+}
+
+// null when the request cannot be written as JSON: file content, half floats, or too long.
+export function asCurl(url, request) {
+  const inputs = request.inputs.map(({ name, datatype, shape, ...rest }) => ({ name, datatype, shape, data: listed(rest) }));
+  if (inputs.some(({ data, datatype }) => data === null || datatype === "FP16" || datatype === "BF16")) return null;
+  const outputs = request.outputs?.map(({ name, classification }) =>
+    classification ? { name, parameters: { classification } } : { name });
+  const body = JSON.stringify({ inputs, ...(outputs && { outputs }) }).replaceAll("'", "'\\''");
+  return [
+    `curl -sS '${url}' \\`,
+    `  -H "Authorization: Bearer $CONCH_TOKEN" \\`,
+    `  -H 'Content-Type: application/json' \\`,
+    `  -d '${body}'`,
+  ].join("\n");
+}
+
+const NUMPY = {
+  BOOL: "bool", FP16: "float16", FP32: "float32", FP64: "float64", BYTES: "object_", BF16: "float32",
+};
+
+export function asPython(base, modelName, version, request) {
+  const numpy = (datatype) => `np.${NUMPY[datatype] ?? datatype.toLowerCase()}`;
+  const lines = [
+    "import os",
+    "",
+    "import numpy as np",
+    "import tritonclient.http as triton",
+    "",
+    `client = triton.InferenceServerClient(${quote(new URL(base).host)}${base.startsWith("https") ? ", ssl=True" : ""})`,
+    "inputs = []",
+  ];
+  for (const input of request.inputs) {
+    lines.push(
+      `tensor = triton.InferInput(${quote(input.name)}, [${input.shape.join(", ")}], ${quote(input.datatype)})`,
+      `tensor.set_data_from_numpy(${pythonData(input, numpy(input.datatype))})`,
+      "inputs.append(tensor)",
+    );
+  }
+  const outputs = (request.outputs ?? []).map(({ name, classification }) =>
+    `triton.InferRequestedOutput(${quote(name)}${classification ? `, class_count=${classification}` : ""})`);
+  lines.push(
+    `outputs = [${outputs.join(", ")}]`,
+    `headers = {"Authorization": "Bearer " + os.environ["CONCH_TOKEN"]}`,
+    `result = client.infer(${quote(modelName)}, inputs, ${version ? `model_version=${quote(String(version))}, ` : ""}outputs=outputs, headers=headers)`,
+    ...(request.outputs ?? []).map(({ name }) => `print(${quote(name)}, result.as_numpy(${quote(name)}))`),
+  );
+  return `${lines.join("\n")}\n`;
+}
+
+function pythonData(input, dtype) {
+  const values = listed(input);
+  const shape = `[${input.shape.join(", ")}]`;
+  if (values) {
+    const items = values.map((value) => pythonValue(value, input.datatype));
+    return `np.array([${items.join(", ")}], ${dtype}).reshape(${shape})`;
+  }
+  if (input.datatype === "BYTES") return `np.array([open("input.bin", "rb").read()], np.object_).reshape(${shape})`;
+  return `np.fromfile("${input.name}.bin", ${dtype}).reshape(${shape})`;
+}
+
+function pythonValue(value, datatype) {
+  if (datatype === "BYTES") return `${quote(String(value))}.encode()`;
+  if (datatype === "BOOL") return value ? "True" : "False";
+  if (Number.isNaN(value)) return "np.nan";
+  if (Math.abs(value) === Infinity) return value > 0 ? "np.inf" : "-np.inf";
+  return String(value);
+}
+
+function quote(text) {
+  return JSON.stringify(text);
+}
