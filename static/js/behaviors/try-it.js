@@ -58,12 +58,11 @@ async function send(page, request, { isQuiet = false } = {}) {
   const answer = await infer(path, request, { signal: page.abort.signal });
   page.total = (page.total ?? 0) + answer.millis;
   if (!isQuiet) showAnswer(page.answer, answer, request);
-  showSnippets(page, path, version, request);
+  if (!isQuiet || page.total === answer.millis) showSnippets(page, path, version, request);
   return answer;
 }
 
 function showSnippets(page, path, version, request) {
-  if (page.shown === request.inputs.length + path) return;
   const snippet = (name, make) => {
     const button = el("button", { type: "button", class: "button small" }, `Copy as ${name}`);
     button.addEventListener("click", async () => {

@@ -1,0 +1,1 @@
+"""The operations console: Django pages, REST API, live socket, and the /v2 gateway."""

@@ -1,0 +1,1 @@
+"""People and their tokens: login, roles, themes, API tokens."""

@@ -1,0 +1,1 @@
+"""The models: list, detail, config editor, try it."""

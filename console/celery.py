@@ -1,0 +1,61 @@
+"""The Celery application of the console's background half, queue `console`.
+
+Started by `celery -A console worker -B -Q console --pool threads`. Apps register tasks in their
+`tasks.py` with `@shared_task(queue="console")` and their rhythm in `BEAT` there.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import django
+from celery import Celery
+from django.apps import apps
+from django.conf import settings
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+
+
+def broker_url(redis_url: str) -> str:
+    """Celery's spelling of a Redis URL: `unix:///path` is `redis+socket:///path` there."""
+    if redis_url.startswith("unix://"):
+        return "redis+socket://" + redis_url.removeprefix("unix://").replace(
+            "?db=", "?virtual_host="
+        )
+    return redis_url
+
+
+def collect_beat() -> dict[str, Any]:
+    """`BEAT` of every app that has one: name -> {"task", "schedule"}."""
+    schedule: dict[str, Any] = {}
+    for config in apps.get_app_configs():
+        if config.name.startswith("console.") and find_spec(f"{config.name}.tasks"):
+            schedule |= getattr(import_module(f"{config.name}.tasks"), "BEAT", {})
+    return schedule
+
+
+app = Celery("console", broker=broker_url(settings.REDIS_URL))
+app.conf.update(
+    result_backend=None,
+    task_ignore_result=True,
+    task_default_queue="console",
+    task_acks_late=True,
+    task_serializer="json",
+    accept_content=["json"],
+    timezone="UTC",
+    enable_utc=True,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"visibility_timeout": 3600},
+    beat_schedule_filename=str(settings.CONCH_DATA_DIR / "beat-schedule"),
+)
+# Threads of the web process that send tasks find this application, not an unconfigured one.
+app.set_default()
+app.autodiscover_tasks()
+if not apps.models_ready:
+    # The celery command comes here first; manage.py and the web server have done it already.
+    django.setup()
+app.conf.beat_schedule = collect_beat()

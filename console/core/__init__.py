@@ -1,0 +1,1 @@
+"""What every page shares: look, roles, audit, errors, the door to the workers."""

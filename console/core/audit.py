@@ -1,0 +1,36 @@
+"""Writes and reads the audit log; every service that changes something calls `record`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from console.core.models import AuditEntry
+
+SYSTEM = "system"
+
+
+def record(
+    actor: Any, action: str, target: str = "", detail: Mapping[str, Any] | None = None
+) -> AuditEntry:
+    """Notes one deed. `actor` is a user, or None for the system; `action` a verb and a noun."""
+    person = actor if actor is not None and actor.is_authenticated else None
+    return AuditEntry.objects.create(
+        actor=person,
+        actor_name=person.get_username() if person else SYSTEM,
+        action=action,
+        target=target[:255],
+        detail=dict(detail or {}),
+    )
+
+
+def entries(*, search: str = "") -> QuerySet[AuditEntry]:
+    """Newest first; `search` looks at actor, action and target."""
+    rows = AuditEntry.objects.all()
+    for word in search.split():
+        rows = rows.filter(
+            Q(actor_name__icontains=word) | Q(action__icontains=word) | Q(target__icontains=word)
+        )
+    return rows

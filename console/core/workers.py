@@ -1,0 +1,48 @@
+"""The console's one door to the workers: a `WorkerClient` per process.
+
+Tests put a fake in its place with `use_client`. Reads that only decorate a page go through `known`,
+which answers an empty fleet and a reason while Redis is away, so that pages still render.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from workers.messages import WorkerInfo
+
+if TYPE_CHECKING:
+    from workers.client import WorkerClient
+
+logger = logging.getLogger(__name__)
+
+_replacement: WorkerClient | None = None
+
+
+def get_client() -> WorkerClient:
+    return _replacement if _replacement is not None else _shared_client()
+
+
+def use_client(client: WorkerClient | None) -> None:
+    """Puts a client in the place of the shared one; None gives that one back."""
+    global _replacement
+    _replacement = client
+
+
+@lru_cache(maxsize=1)
+def _shared_client() -> WorkerClient:
+    from workers.client import WorkerClient
+
+    return WorkerClient(settings.REDIS_URL)
+
+
+def known() -> tuple[list[WorkerInfo], str]:
+    """The workers as their registry knows them, and why it could not be read (or "")."""
+    try:
+        return get_client().workers(), ""
+    except Exception as error:
+        logger.warning("the worker registry cannot be read: %s", error)
+        return [], f"The worker registry (Redis) cannot be read: {error}"

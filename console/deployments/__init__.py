@@ -1,0 +1,1 @@
+"""What should be served, and the history of getting there."""

@@ -1,0 +1,1 @@
+"""The KServe v2 door of the console, outside Django."""

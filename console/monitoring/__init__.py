@@ -1,0 +1,1 @@
+"""Telemetry: live socket, series, overview, live metrics."""

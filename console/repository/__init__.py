@@ -1,0 +1,1 @@
+"""The model repository on disk: browse, upload, edit."""

@@ -1,0 +1,9 @@
+"""Which consumer answers which WebSocket path, behind origin check and session."""
+
+from __future__ import annotations
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+
+websocket_application = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter([])))

@@ -1,0 +1,157 @@
+// The Config tab: an Ace editor over the form's <textarea>, which stays the form's field, with a
+// check of the text while it is typed. Without this file the textarea and the save buttons work.
+
+import { THEME, createMode } from "../config_editor/pbtxt_mode.js";
+import { completer } from "../config_editor/completion.js";
+
+const PAUSE_MS = 350;
+
+export function connect(form) {
+  const field = form.querySelector("textarea[name=text]");
+  const state = { form, field, saved: form.dataset.saved ?? field.value, timer: 0, abort: null, editor: null };
+  const listen = new AbortController();
+  const { signal } = listen;
+  if (window.ace) state.editor = createEditor(state);
+  else field.addEventListener("input", () => changed(state), { signal });
+  form.addEventListener("submit", (event) => guardSubmit(event, state), { signal });
+  document.addEventListener("click", (event) => followLine(event, state), { signal });
+  window.addEventListener("beforeunload", (event) => {
+    if (isDirty(state) && !state.isLeaving) event.preventDefault();
+  }, { signal });
+  annotate(state);
+  showStatus(state);
+  return () => {
+    listen.abort();
+    clearTimeout(state.timer);
+    state.abort?.abort();
+    state.editor?.destroy();
+  };
+}
+
+function createEditor(state) {
+  const { ace } = window;
+  const { form, field } = state;
+  ace.config.set("useStrictCSP", true);
+  const place = document.createElement("div");
+  place.className = "code-editor";
+  field.after(place);
+  field.hidden = true;
+  const editor = ace.edit(place, {
+    mode: createMode(ace),
+    theme: THEME,
+    value: field.value,
+    minLines: 14,
+    maxLines: 40,
+    tabSize: 2,
+    useSoftTabs: true,
+    showPrintMargin: false,
+    fontSize: 13,
+    fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono") || "monospace",
+    useWorker: false,
+    enableKeyboardAccessibility: true,
+    textInputAriaLabel: "Text of config.pbtxt",
+    readOnly: field.readOnly,
+    animatedScroll: false,
+  });
+  editor.session.setValue(field.value);
+  const schema = document.getElementById("config-schema");
+  if (schema && ace.require("ace/ext/language_tools")) {
+    editor.setOptions({ enableBasicAutocompletion: true, enableLiveAutocompletion: false });
+    editor.completers = [completer(JSON.parse(schema.textContent))];
+  }
+  editor.session.on("change", () => {
+    field.value = editor.getValue();
+    changed(state);
+  });
+  editor.commands.addCommand({
+    name: "save",
+    bindKey: { win: "Ctrl-S", mac: "Command-S" },
+    exec: () => form.querySelector("button[value=save]")?.click(),
+  });
+  return editor;
+}
+
+function isDirty({ field, saved }) {
+  return field.value !== saved;
+}
+
+function changed(state) {
+  showStatus(state);
+  clearTimeout(state.timer);
+  state.timer = setTimeout(() => check(state), PAUSE_MS);
+}
+
+async function check(state) {
+  const { form, field } = state;
+  state.abort?.abort();
+  state.abort = new AbortController();
+  const body = new FormData(form);
+  body.set("text", field.value);
+  try {
+    const response = await fetch(form.dataset.checkUrl, { method: "POST", body, signal: state.abort.signal, headers: { "X-Fragment": "config-check" } });
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    const parsed = new DOMParser().parseFromString(await response.text(), "text/html");
+    for (const fresh of parsed.querySelectorAll("[data-replace]")) {
+      document.getElementById(fresh.id)?.replaceChildren(...fresh.childNodes);
+    }
+    annotate(state);
+    showStatus(state);
+  } catch (problem) {
+    if (problem.name !== "AbortError") showStatus(state, `The check did not answer (${problem.message}); saving still checks.`);
+  }
+}
+
+function findings() {
+  return [...document.querySelectorAll("#config-findings [data-severity]")].map((item) => ({
+    severity: item.dataset.severity,
+    line: Number(item.dataset.line || 0),
+    column: Number(item.dataset.column || 1),
+    text: item.querySelector("[data-part=message]")?.textContent.trim() ?? "",
+  }));
+}
+
+// Marks in the gutter and behind the lines that have a finding.
+function annotate(state) {
+  const { session } = state.editor ?? {};
+  if (!session) return;
+  (state.markers ?? []).forEach((marker) => session.removeMarker(marker));
+  const { Range } = window.ace.require("ace/range");
+  const placed = findings().filter(({ line }) => line > 0 && line <= session.getLength());
+  const kinds = { error: "error", warning: "warning", note: "info" };
+  session.setAnnotations(placed.map(({ line, column, text, severity }) => ({ row: line - 1, column: column - 1, text, type: kinds[severity] })));
+  state.markers = placed
+    .filter(({ severity }) => severity !== "note")
+    .map(({ line, severity }) => session.addMarker(new Range(line - 1, 0, line - 1, 1), `line--${severity}`, "fullLine"));
+}
+
+function showStatus(state, problem = "") {
+  const status = state.form.querySelector("[data-part=status]");
+  if (status) status.textContent = problem || (isDirty(state) ? "Edited, not saved" : status.dataset.clean ?? "");
+}
+
+function guardSubmit(event, state) {
+  const hasErrors = findings().some(({ severity }) => severity === "error");
+  if (hasErrors && event.submitter?.name === "action") {
+    event.preventDefault();
+    const heading = document.querySelector("#config-findings [data-part=heading]");
+    heading?.focus();
+    heading?.scrollIntoView({ block: "nearest" });
+    return;
+  }
+  state.isLeaving = true;
+}
+
+function followLine(event, { editor, field }) {
+  const link = event.target.closest("a[data-go-line]");
+  if (!link) return;
+  event.preventDefault();
+  const line = Number(link.dataset.goLine);
+  if (editor) {
+    editor.gotoLine(line, Number(link.dataset.goColumn || 1) - 1, false);
+    editor.focus();
+  } else {
+    const at = field.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+    field.focus();
+    field.setSelectionRange(at, at);
+  }
+}

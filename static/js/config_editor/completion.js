@@ -1,0 +1,61 @@
+// Field and enum names at the cursor, from the schema of the message that encloses it.
+// schema: {root, messages: {type: {field: {kind, message, values, is_repeated, is_map}}}}.
+
+// The names of the fields whose braces are open at the end of `text`, outermost first; null marks
+// an element of a list that has no name of its own.
+export function enclosingFields(text) {
+  const stack = [];
+  let name = null;
+  const tokens = /#[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[A-Za-z_]\w*|[{}[\]<>:,;]/g;
+  for (const [token] of text.matchAll(tokens)) {
+    if (/^[A-Za-z_]/.test(token)) name = token;
+    else if ("{[<".includes(token)) {
+      stack.push({ name, open: token });
+      name = null;
+    } else if ("}]>".includes(token)) {
+      stack.pop();
+      name = null;
+    }
+  }
+  return stack.map((level) => level.name).filter((level) => level !== null);
+}
+
+export function messageAt(schema, text) {
+  let message = schema.root;
+  for (const name of enclosingFields(text)) {
+    const field = schema.messages[message]?.[name];
+    if (!field?.message) return null;
+    message = field.message;
+  }
+  return message;
+}
+
+export function completionsAt(schema, text) {
+  const message = messageAt(schema, text);
+  if (!message) return [];
+  const fields = schema.messages[message] ?? {};
+  const value = /([A-Za-z_]\w*)\s*:\s*\[?\s*(?:[\w-]+\s*,\s*)*\w*$/.exec(text);
+  if (value && fields[value[1]]) return valuesOf(fields[value[1]]);
+  return Object.entries(fields).map(([name, field]) => ({
+    caption: name,
+    value: name,
+    snippet: field.message ? `${name} {\n  $0\n}` : field.kind === "string" ? `${name}: "$0"` : `${name}: `,
+    meta: `${field.is_repeated ? "list of " : ""}${field.message ? "message" : field.kind}`,
+  }));
+}
+
+function valuesOf(field) {
+  const values = field.kind === "bool" ? ["true", "false"] : field.values ?? [];
+  return values.map((value) => ({ caption: value, value, meta: field.kind }));
+}
+
+export function completer(schema) {
+  return {
+    identifierRegexps: [/\w/],
+    getCompletions(editor, session, position, prefix, callback) {
+      const lines = session.getLines(0, position.row);
+      const last = lines[position.row].slice(0, position.column - prefix.length);
+      callback(null, completionsAt(schema, [...lines.slice(0, position.row), last].join("\n")));
+    },
+  };
+}

@@ -1,0 +1,42 @@
+// Binds behaviours: an element with data-behavior="a b" is handed to connect() of behaviors/a.js and
+// behaviors/b.js. What connect returns is called when the element leaves the page. Where each
+// behaviour's file lies stands in <meta name="behaviors">, because static files carry hashes.
+
+const ADDRESSES = JSON.parse(document.querySelector('meta[name="behaviors"]').content);
+
+const bound = new Map();
+
+async function bind(element) {
+  if (bound.has(element)) return;
+  const disconnects = [];
+  bound.set(element, disconnects);
+  for (const name of element.dataset.behavior.split(/\s+/)) {
+    if (!(name in ADDRESSES)) {
+      console.error(`no behaviour is called ${name}`);
+      continue;
+    }
+    const module = await import(ADDRESSES[name]);
+    if (!element.isConnected) return;
+    const disconnect = module.connect(element);
+    if (disconnect) disconnects.push(disconnect);
+  }
+}
+
+function bindAll(root) {
+  if (root.matches?.("[data-behavior]")) bind(root);
+  root.querySelectorAll("[data-behavior]").forEach(bind);
+}
+
+function release() {
+  for (const [element, disconnects] of bound) {
+    if (element.isConnected) continue;
+    bound.delete(element);
+    disconnects.forEach((disconnect) => disconnect());
+  }
+}
+
+bindAll(document);
+document.addEventListener("htmx:afterSettle", (event) => {
+  release();
+  bindAll(event.target);
+});
