@@ -88,8 +88,8 @@ def deserialize_bytes(raw: memoryview, count: int, tensor: str) -> NDArray[np.ob
     """
     if count * 4 > len(raw):
         raise InvalidArgumentError(
-            f"unexpected end of data for BYTES tensor '{tensor}': {count} elements need at least "
-            f"{count * 4} bytes, got {len(raw)}"
+            f"unexpected end of data for BYTES tensor {tensor}: expected {count} string elements, "
+            f"but {len(raw)} bytes hold at most {len(raw) // 4}"
         )
     out = np.empty(count, dtype=np.object_)
     offset = 0
@@ -97,21 +97,36 @@ def deserialize_bytes(raw: memoryview, count: int, tensor: str) -> NDArray[np.ob
     for index in range(count):
         if offset + 4 > end:
             raise InvalidArgumentError(
-                f"incomplete string length indicator for BYTES tensor '{tensor}': element {index} "
+                f"incomplete string length indicator for BYTES tensor {tensor}: element {index} "
                 f"of {count} needs 4 bytes, {end - offset} left"
             )
         (length,) = _LENGTH.unpack_from(raw, offset)
         offset += 4
         if offset + length > end:
             raise InvalidArgumentError(
-                f"incomplete string data for BYTES tensor '{tensor}': element {index} of {count} "
+                f"incomplete string data for BYTES tensor {tensor}: element {index} of {count} "
                 f"needs {length} bytes, {end - offset} left"
             )
         out[index] = bytes(raw[offset : offset + length])
         offset += length
     if offset != end:
-        raise InvalidArgumentError(
-            f"unexpected number of string elements for BYTES tensor '{tensor}': expected {count}, "
-            f"{end - offset} bytes are left after them"
-        )
+        raise _too_many_elements(raw, offset, count, tensor)
     return out
+
+
+def _too_many_elements(
+    raw: memoryview, offset: int, count: int, tensor: str
+) -> InvalidArgumentError:
+    got = count
+    while offset + 4 <= len(raw):
+        offset += 4 + int(_LENGTH.unpack_from(raw, offset)[0])
+        got += 1
+    if offset < len(raw):
+        return InvalidArgumentError(
+            f"incomplete string length indicator for BYTES tensor {tensor}: a length takes 4 "
+            f"bytes, {len(raw) - offset} bytes are left after {got} elements"
+        )
+    return InvalidArgumentError(
+        f"unexpected number of string elements for BYTES tensor {tensor}: expected {count}, got "
+        f"{got}"
+    )
