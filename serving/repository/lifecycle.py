@@ -1,0 +1,234 @@
+"""What every known model version is doing, and which Model answers a request.
+
+Decisions only: no file, no thread, no await. The manager reports what happened and the lifecycle
+answers with the models that are to be drained. Entered by the loop thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from serving.errors import NotFoundError, UnavailableError
+from serving.repository.states import UNLOADED, IndexEntry, VersionState
+
+if TYPE_CHECKING:
+    from serving.model import Model
+
+
+@dataclass(slots=True)
+class VersionRecord:
+    version: int
+    state: VersionState
+    reason: str = ""
+    model: Model | None = None
+    """What serves (READY) or drains (UNLOADING); None otherwise."""
+
+
+class Lifecycle:
+    def __init__(self, on_change: Callable[[IndexEntry], None] = lambda entry: None) -> None:
+        self._on_change = on_change
+        self._records: dict[str, dict[int, VersionRecord]] = {}
+        self._failures: dict[str, str] = {}
+        """Models that failed before their versions were known, and nothing of them serves."""
+        self._ready: dict[str, dict[int, Model]] = {}
+        self._default: dict[str, Model] = {}
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{entry.name}{'' if entry.version is None else f':{entry.version}'} {entry.state}"
+            + (f" ({entry.reason})" if entry.reason else "")
+            for entry in self.entries()
+        ]
+        return f"<Lifecycle {', '.join(parts) or 'empty'}>"
+
+    # What a request sees
+
+    def resolve(self, name: str, version: int = -1) -> Model:
+        """The model that answers now. Raises NotFoundError or UnavailableError."""
+        if version == -1:
+            model = self._default.get(name)
+            if model is not None:
+                return model
+        else:
+            model = self._ready.get(name, {}).get(version)
+            if model is not None:
+                return model
+        raise self._why_not(name, version)
+
+    def _why_not(self, name: str, version: int) -> NotFoundError | UnavailableError:
+        records = self._records.get(name)
+        if records is None and name not in self._failures:
+            return NotFoundError(f"Request for unknown model: '{name}' is not found")
+        if version == -1:
+            loading = [item for item in (records or {}).values() if _is_coming(item)]
+            if loading:
+                return UnavailableError(
+                    f"Request for unknown model: '{name}' version {loading[-1].version} is not at "
+                    "ready state: it is still loading"
+                )
+            return NotFoundError(
+                f"Request for unknown model: '{name}' has no available versions{self._fault(name)}"
+            )
+        record = (records or {}).get(version)
+        if record is None:
+            return NotFoundError(
+                f"Request for unknown model: '{name}' version {version} is not found"
+            )
+        detail = f" ({record.reason})" if record.reason else ""
+        return UnavailableError(
+            f"Request for unknown model: '{name}' version {version} is not at ready state: "
+            f"{record.state.value}{detail}"
+        )
+
+    def _fault(self, name: str) -> str:
+        reasons = [self._failures.get(name, "")]
+        reasons += [record.reason for record in self._records.get(name, {}).values()]
+        told = [reason for reason in reasons if reason and reason != UNLOADED]
+        return f" ({told[0]})" if told else ""
+
+    # What an operator sees
+
+    def is_known(self, name: str) -> bool:
+        return name in self._records or name in self._failures
+
+    def names(self) -> set[str]:
+        return self._records.keys() | self._failures.keys()
+
+    def ready_versions(self, name: str) -> list[int]:
+        return sorted(self._ready.get(name, {}))
+
+    def ready_models(self, name: str = "") -> list[Model]:
+        """Every READY version, sorted by name and version."""
+        names = [name] if name else sorted(self._ready)
+        return [model for item in names for _, model in sorted(self._ready.get(item, {}).items())]
+
+    def entries(self, name: str = "") -> Iterator[IndexEntry]:
+        for item in [name] if name else sorted(self.names()):
+            if item in self._failures:
+                yield IndexEntry(item, None, "UNAVAILABLE", self._failures[item])
+            for _, record in sorted(self._records.get(item, {}).items()):
+                yield self._entry(item, record)
+
+    def is_serving_everything(self) -> bool:
+        """Strict readiness, REP-071: every known version READY, those unloaded excepted."""
+        if self._failures:
+            return False
+        for records in self._records.values():
+            for record in records.values():
+                if record.state is VersionState.READY:
+                    if record.model is None or not record.model.is_ready:
+                        return False
+                elif record.reason != UNLOADED and record.state is not VersionState.UNLOADING:
+                    return False
+        return True
+
+    # What the manager reports
+
+    def begin_load(self, name: str, versions: Iterable[int]) -> None:
+        """A version that serves stays READY until its successor is."""
+        self._failures.pop(name, None)
+        ready = self._ready.get(name, {})
+        for version in versions:
+            if version not in ready:
+                self._set(name, version, VersionState.LOADING)
+
+    def finish_load(self, name: str, models: Mapping[int, Model]) -> list[Model]:
+        """All versions of a load turn READY in one step. Returns what they replace, to drain."""
+        self._failures.pop(name, None)
+        ready = self._ready.setdefault(name, {})
+        replaced = [ready[version] for version in models if version in ready]
+        ready.update(models)
+        self._choose_default(name)
+        for version, model in sorted(models.items()):
+            self._set(name, version, VersionState.READY, model=model)
+        return replaced
+
+    def fail_load(self, name: str, reasons: Mapping[int, str]) -> None:
+        """What served before goes on; a version without predecessor is UNAVAILABLE."""
+        ready = self._ready.get(name, {})
+        for version, reason in sorted(reasons.items()):
+            if version not in ready:
+                self._set(name, version, VersionState.UNAVAILABLE, reason)
+
+    def fail_model(self, name: str, reason: str) -> None:
+        """The load failed before its versions were known."""
+        if self._ready.get(name):
+            return
+        self._failures[name] = reason
+        self._on_change(IndexEntry(name, None, "UNAVAILABLE", reason))
+
+    def begin_unload(self, name: str, version: int) -> Model | None:
+        """Take a version out of routing. Returns its model, to drain; None if nothing served."""
+        self._failures.pop(name, None)
+        model = self._ready.get(name, {}).pop(version, None)
+        if model is None:
+            record = self._records.get(name, {}).get(version)
+            if record is not None and record.state is VersionState.UNAVAILABLE:
+                self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
+            return None
+        self._choose_default(name)
+        self._set(name, version, VersionState.UNLOADING, model=model)
+        return model
+
+    def finish_unload(self, name: str, version: int, model: Model) -> None:
+        """`model` has drained; without effect when the version was loaded again meanwhile."""
+        record = self._records.get(name, {}).get(version)
+        if record is not None and record.model is model:
+            self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
+
+    def clear_failure(self, name: str) -> None:
+        """Nobody wants the model any more: an old failure is no longer a fault."""
+        self._failures.pop(name, None)
+        for version, record in list(self._records.get(name, {}).items()):
+            if record.state is VersionState.UNAVAILABLE and record.reason != UNLOADED:
+                self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
+
+    def forget(self, name: str) -> None:
+        """Drop what is known of a model of which nothing serves, loads or drains."""
+        records = self._records.get(name, {})
+        if all(record.state is VersionState.UNAVAILABLE for record in records.values()):
+            self._records.pop(name, None)
+            self._failures.pop(name, None)
+            self._ready.pop(name, None)
+
+    def _set(
+        self,
+        name: str,
+        version: int,
+        state: VersionState,
+        reason: str = "",
+        *,
+        model: Model | None = None,
+    ) -> None:
+        records = self._records.setdefault(name, {})
+        before = records.get(version)
+        record = VersionRecord(version, state, reason, model)
+        records[version] = record
+        if before is None or before != record:
+            self._on_change(self._entry(name, record))
+
+    def _choose_default(self, name: str) -> None:
+        ready = self._ready.get(name)
+        if ready:
+            self._default[name] = ready[max(ready)]
+        else:
+            self._ready.pop(name, None)
+            self._default.pop(name, None)
+
+    @staticmethod
+    def _entry(name: str, record: VersionRecord) -> IndexEntry:
+        model = record.model
+        return IndexEntry(
+            name,
+            record.version,
+            record.state.value,
+            record.reason,
+            model.spec.backend if model is not None else "",
+            model.instance_count if model is not None else 0,
+        )
+
+
+def _is_coming(record: VersionRecord) -> bool:
+    return record.state is VersionState.LOADING

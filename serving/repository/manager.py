@@ -1,0 +1,390 @@
+"""Loads and unloads: from a wish ("load x") over files and threads to states of the lifecycle.
+
+Orchestration only: the lifecycle decides on states, the loader turns files into Models, storage
+knows the disk. Operations on one model run one after the other, those on different models side by
+side. Loop thread only; what blocks goes to loading threads. Source: spec REP-050..066.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from serving.errors import InvalidArgumentError, ModelLoadError, ServingError, UnavailableError
+from serving.repository import override
+from serving.repository.lifecycle import Lifecycle
+from serving.repository.source import (
+    Loader,
+    LoadRequest,
+    PreparedModel,
+    Source,
+    check_model_name,
+    discard,
+)
+from serving.repository.states import DUPLICATE, UNLOADED, IndexEntry
+from serving.repository.storage import ModelStamp, RootListing, stamp_model
+
+if TYPE_CHECKING:
+    from serving.model import Model
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    source: Source
+    selected: tuple[int, ...]
+
+
+class RepositoryManager:
+    def __init__(
+        self,
+        roots: Collection[Path],
+        lifecycle: Lifecycle,
+        loader: Loader[Any],
+        threads: Executor,
+        *,
+        load_slots: int = 4,
+        load_timeout_s: float = 600.0,
+    ) -> None:
+        self._roots = tuple(roots)
+        self._listing = RootListing(self._roots)
+        self._lifecycle = lifecycle
+        self._loader = loader
+        self._threads = threads
+        self._slots = asyncio.Semaphore(load_slots)
+        self._load_timeout_s = load_timeout_s
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._served: dict[str, _Served] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+        self._is_closing = False
+
+    # Operations
+
+    async def load(self, name: str, request: LoadRequest | None = None) -> None:
+        """Returns when the model is READY; what it replaces drains in the background.
+
+        Raises: ModelLoadError, InvalidArgumentError; what served before then still does.
+        """
+        check_model_name(name)
+        if self._is_closing:
+            raise UnavailableError(f"cannot load model '{name}': the server is stopping")
+        request = request or LoadRequest()
+        if request.files and request.config is None:
+            raise InvalidArgumentError(
+                f"'config' must be specified for model file override of model '{name}'"
+            )
+        # A caller that goes away must not leave a model half loaded.
+        await asyncio.shield(self._spawn(self._load(name, request)))
+
+    async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
+        """Load the named models, or all there are. Returns what failed and why."""
+        wanted = list(self._listing.names() if names is None else dict.fromkeys(names))
+        failed: dict[str, ServingError] = {}
+
+        async def attempt(name: str) -> None:
+            try:
+                await self.load(name)
+            except ServingError as error:
+                failed[name] = error
+
+        await asyncio.gather(*(attempt(name) for name in wanted))
+        return failed
+
+    async def unload(self, name: str, version: int | None = None) -> None:
+        """Take the model, or one version, out of service; it drains in the background.
+
+        An unknown name is no error (REP-065); an unknown version of a known one is.
+        """
+        check_model_name(name)
+        await asyncio.shield(self._spawn(self._unload(name, version)))
+
+    def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
+        listing = self._listing.names()
+        rows: list[IndexEntry] = []
+        for name in sorted(listing.keys() | self._lifecycle.names()):
+            entries = [
+                entry
+                for entry in self._lifecycle.entries(name)
+                if name in listing or entry.reason != UNLOADED
+            ]
+            if len(listing.get(name, ())) > 1:
+                rows.append(IndexEntry(name, None, "UNAVAILABLE", DUPLICATE))
+                entries = [entry for entry in entries if entry.reason != DUPLICATE]
+            elif not entries and name in listing and not ready_only:
+                rows.append(IndexEntry(name))
+            rows.extend(entry for entry in entries if not ready_only or entry.state == "READY")
+        return rows
+
+    async def close(self, timeout_s: float) -> bool:
+        """Refuse new work, drain everything. False when something had not ended in time."""
+        self._is_closing = True
+        for entry in list(self._lifecycle.entries()):
+            if entry.state == "READY" and entry.version is not None:
+                self._retire(entry.name, [entry.version])
+        waiting = {task for task in self._background if task.get_name() == "drain"}
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
+        is_clean = all(task.done() for task in waiting)
+        left = list(self._background)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for served in self._served.values():
+            discard(served.source)
+        return is_clean
+
+    async def settled(self) -> None:
+        """Wait until nothing loads or drains any more."""
+        while self._background:
+            await asyncio.gather(*self._background, return_exceptions=True)
+
+    # For the poller
+
+    async def scan(self) -> dict[str, ModelStamp]:
+        served = {name: item.source.directory for name, item in self._served.items()}
+        found, duplicates = await self._in_thread(lambda: self._listing.stamps(served))
+        for name in duplicates:
+            self._lifecycle.fail_model(name, DUPLICATE)
+        return found
+
+    async def poll_load(self, name: str) -> ModelStamp | None:
+        try:
+            await self.load(name)
+        except ServingError as error:
+            logger.warning("poll: %s", error.message)
+            return None
+        return self.served_stamp(name)
+
+    async def poll_unload(self, name: str) -> None:
+        await self.unload(name)
+
+    def served_stamp(self, name: str) -> ModelStamp | None:
+        served = self._served.get(name)
+        return None if served is None else served.source.stamp
+
+    # Loading
+
+    async def _load(self, name: str, request: LoadRequest) -> None:
+        async with self._locks[name]:
+            try:
+                async with self._slots:
+                    source = await self._in_thread(lambda: self._find(name, request))
+            except ServingError as error:
+                if error.message.startswith(DUPLICATE):
+                    self._lifecycle.fail_model(name, DUPLICATE)
+                raise
+            if self._is_current(source):
+                return
+            try:
+                await self._load_from(source)
+            except BaseException:
+                discard(source)
+                raise
+
+    def _find(self, name: str, request: LoadRequest) -> Source:
+        if request.files:
+            directory = override.write_override(request.files)
+            return Source(name, directory, stamp_model(directory), request, is_temporary=True)
+        places = self._listing.find(name)
+        if not places:
+            roots = ", ".join(str(root) for root in self._roots)
+            raise InvalidArgumentError(
+                f"failed to load '{name}', failed to poll from model repository: there is no "
+                f"directory '{name}' in {roots}"
+            )
+        if len(places) > 1:
+            where = ", ".join(str(place) for place in places)
+            raise InvalidArgumentError(f"{DUPLICATE}: '{name}' is {where}; remove all but one")
+        return Source(name, places[0], stamp_model(places[0]), request)
+
+    def _is_current(self, source: Source) -> bool:
+        served = self._served.get(source.name)
+        return (
+            served is not None
+            and not source.request.is_forced
+            and not served.source.request.is_forced
+            and served.source.request.versions == source.request.versions
+            and served.source.stamp == source.stamp
+            and tuple(self._lifecycle.ready_versions(source.name)) == served.selected
+        )
+
+    async def _load_from(self, source: Source) -> None:
+        name = source.name
+        try:
+            async with self._slots:
+                prepared = await self._before_deadline(
+                    self._spawn(self._in_thread(lambda: self._loader.prepare(source)), "orphan"),
+                    "reading its configuration",
+                )
+        except ServingError as error:
+            self._lifecycle.fail_model(name, error.message)
+            raise ModelLoadError(f"load failed for model '{name}': {error.message}") from error
+        selected = tuple(sorted(prepared.versions))
+        fresh = [version for version in selected if not self._is_unchanged(source, version)]
+        self._lifecycle.begin_load(name, fresh)
+        models = await self._load_versions(source, prepared, fresh)
+        self._swap(source, selected, models)
+
+    def _is_unchanged(self, source: Source, version: int) -> bool:
+        served = self._served.get(source.name)
+        return (
+            served is not None
+            and not source.request.is_forced
+            and not served.source.request.is_forced
+            and version in self._lifecycle.ready_versions(source.name)
+            and served.source.stamp.is_same_version(source.stamp, version)
+        )
+
+    async def _load_versions(
+        self, source: Source, prepared: PreparedModel, versions: list[int]
+    ) -> dict[int, Model]:
+        """All or none: one version that fails takes the others of this load back."""
+        results = await asyncio.gather(
+            *(self._load_version(prepared, version) for version in versions),
+            return_exceptions=True,
+        )
+        models: dict[int, Model] = {}
+        reasons: dict[int, str] = {}
+        for version, result in zip(versions, results, strict=True):
+            if isinstance(result, BaseException):
+                reasons[version] = _reason(source.name, version, result)
+            else:
+                models[version] = result
+        if not reasons:
+            return models
+        for model in models.values():
+            self._spawn(model.drain_and_close(), "drain")
+        culprits = " and ".join(str(version) for version in sorted(reasons))
+        taken_back = dict.fromkeys(models, f"not served because version {culprits} failed to load")
+        self._lifecycle.fail_load(source.name, {**taken_back, **reasons})
+        told = "; ".join(
+            f"version {version} is at UNAVAILABLE state: {reason}"
+            for version, reason in sorted(reasons.items())
+        )
+        raise ModelLoadError(f"load failed for model '{source.name}': {told}")
+
+    async def _load_version(self, prepared: PreparedModel, version: int) -> Model:
+        async with self._slots:
+            task = self._spawn(
+                self._loader.load_version(prepared, version, self._threads), "orphan"
+            )
+            return await self._before_deadline(task, "loading", self._close_late)
+
+    async def _before_deadline(
+        self,
+        task: asyncio.Task[T],
+        phase: str,
+        late: Callable[[asyncio.Task[T]], None] = lambda task: None,
+    ) -> T:
+        """Never cancels: a thread cannot be interrupted, so a late result is put away instead."""
+        await asyncio.wait({task}, timeout=self._load_timeout_s)
+        if task.done():
+            return task.result()
+        task.add_done_callback(late)
+        raise UnavailableError(
+            f"{phase} did not end within {self._load_timeout_s:g} s; the attempt was given up"
+        )
+
+    def _close_late(self, task: asyncio.Task[Model]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._spawn(task.result().drain_and_close(), "drain")
+
+    def _swap(self, source: Source, selected: tuple[int, ...], models: dict[int, Model]) -> None:
+        name = source.name
+        before = self._served.get(name)
+        replaced = self._lifecycle.finish_load(name, models)
+        self._served[name] = _Served(source, selected)
+        surplus = [
+            entry.version
+            for entry in self._lifecycle.entries(name)
+            if entry.version is not None and entry.version not in selected
+        ]
+        self._retire(name, surplus)
+        old = before.source if before is not None else None
+        self._spawn(self._put_away(replaced, old), "drain")
+        logger.info("model '%s' is ready: versions %s", name, list(selected))
+
+    # Unloading
+
+    async def _unload(self, name: str, version: int | None) -> None:
+        async with self._locks[name]:
+            known = [
+                entry.version
+                for entry in self._lifecycle.entries(name)
+                if entry.version is not None
+            ]
+            if version is None:
+                self._lifecycle.clear_failure(name)
+            elif known and version not in known:
+                raise InvalidArgumentError(
+                    f"failed to unload version {version} of model '{name}': it has versions "
+                    f"{', '.join(map(str, known))}"
+                )
+            self._retire(name, known if version is None else [version])
+
+    def _retire(self, name: str, versions: Iterable[int]) -> None:
+        """Out of routing now; drained, closed and UNAVAILABLE later."""
+        retired = []
+        for version in versions:
+            model = self._lifecycle.begin_unload(name, version)
+            if model is not None:
+                retired.append(self._spawn(self._drain(name, version, model), "drain"))
+        if not self._lifecycle.ready_versions(name):
+            served = self._served.pop(name, None)
+            if served is not None and served.source.is_temporary:
+                self._spawn(_discard_after(retired, served.source), "drain")
+
+    async def _drain(self, name: str, version: int, model: Model) -> None:
+        await self._put_away([model], None)
+        self._lifecycle.finish_unload(name, version, model)
+        logger.info("model '%s' version %d is unloaded", name, version)
+
+    async def _put_away(self, models: Iterable[Model], source: Source | None) -> None:
+        """Drain models that no longer get requests, then drop the files they came from."""
+        closed = await asyncio.gather(
+            *(model.drain_and_close() for model in models), return_exceptions=True
+        )
+        for result in closed:
+            if isinstance(result, Exception):
+                logger.error("a model failed while it was closed", exc_info=result)
+        if source is not None:
+            discard(source)
+
+    # Tools
+
+    def _in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
+        async def run() -> T:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+        return run()
+
+    def _spawn(self, work: Coroutine[Any, Any, T], kind: str = "operation") -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work, name=kind)
+        self._background.add(task)
+        task.add_done_callback(self._forget_task)
+        return task
+
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to whoever waits, or to nobody when the deadline has passed
+
+
+def _reason(name: str, version: int, error: BaseException) -> str:
+    if isinstance(error, ServingError):
+        return error.message
+    logger.error("model '%s' version %d failed to load", name, version, exc_info=error)
+    return f"unexpected {type(error).__name__}: {error}"
+
+
+async def _discard_after(tasks: Collection[asyncio.Task[Any]], source: Source) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+    discard(source)

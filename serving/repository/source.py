@@ -1,0 +1,81 @@
+"""What is to be loaded and from where, and what the manager asks of a loader.
+
+Plain data; `check_model_name` and `discard` are the rules on names and temporary directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from serving.errors import InvalidArgumentError
+from serving.repository import override
+from serving.repository.storage import ModelStamp
+
+if TYPE_CHECKING:
+    from serving.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    config: str | None = None
+    """JSON ModelConfig that replaces config.pbtxt for this load."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    versions: frozenset[int] | None = None
+    """Serve exactly these; None: what the version policy selects."""
+
+    @property
+    def is_forced(self) -> bool:
+        return self.config is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Where the files of one load come from."""
+
+    name: str
+    directory: Path
+    stamp: ModelStamp
+    request: LoadRequest
+    is_temporary: bool = False
+
+
+class PreparedModel(Protocol):
+    """A model whose config has been read and found good."""
+
+    @property
+    def versions(self) -> Collection[int]:
+        """What is to be served."""
+
+
+PreparedT = TypeVar("PreparedT", bound=PreparedModel)
+
+
+class Loader(Protocol[PreparedT]):
+    """Turns files into Models; see `serving.repository.loader`."""
+
+    def prepare(self, source: Source) -> PreparedT:
+        """Blocking. Raises ServingError naming place and cause."""
+
+    async def load_version(self, prepared: PreparedT, version: int, threads: Executor) -> Model:
+        """Raises ServingError naming phase and cause."""
+
+
+def check_model_name(name: str) -> None:
+    """Raises InvalidArgumentError for a name that could be no directory of a repository."""
+    if not name.strip():
+        raise InvalidArgumentError("model name cannot be empty")
+    if "/" in name or name in (".", "..") or "\0" in name:
+        raise InvalidArgumentError(
+            f"invalid model name {name!r}: path traversal is not allowed, use the name of a "
+            "directory in the model repository"
+        )
+
+
+def discard(source: Source) -> None:
+    """Remove the files that came with the load request; blocking, small."""
+    if source.is_temporary:
+        override.remove(source.directory)

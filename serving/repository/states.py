@@ -1,0 +1,36 @@
+"""Words of the repository index: states of a model version, reasons, and the index row.
+
+Pure data, any thread. Source: spec REP-080..086.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class VersionState(enum.Enum):
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+UNLOADED = "unloaded"
+"""The one UNAVAILABLE reason that is nobody's fault; strict readiness overlooks it."""
+
+DUPLICATE = "model appears in two or more repositories"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One row of the repository index."""
+
+    name: str
+    version: int | None = None
+    """None: a model that was never asked for, or failed before its versions were known."""
+    state: str = ""
+    """READY, LOADING, UNLOADING, UNAVAILABLE; empty: never asked for."""
+    reason: str = ""
+    backend: str = ""
+    instances: int = 0

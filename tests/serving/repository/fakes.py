@@ -1,0 +1,93 @@
+"""A loader without backends: models are what the files say, failures are files named so."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from serving.errors import InvalidArgumentError
+from serving.repository.source import Source
+
+
+class FakeModel:
+    def __init__(self, name: str, version: int, content: str = "") -> None:
+        self.name = name
+        self.version = version
+        self.content = content
+        self.is_ready = True
+        self.is_closed = False
+        self.instance_count = 1
+        self.spec = SimpleNamespace(backend="fake")
+        self.may_close = asyncio.Event()
+        self.may_close.set()
+
+    def __repr__(self) -> str:
+        return f"{self.name}:{self.version}={self.content}"
+
+    async def drain_and_close(self) -> None:
+        await self.may_close.wait()
+        self.is_closed = True
+
+
+@dataclass
+class FakePrepared:
+    source: Source
+    versions: Collection[int]
+
+
+@dataclass
+class FakeLoader:
+    """Version files: the content is the model; "broken" fails, "hang" waits for `release`."""
+
+    loaded: list[FakeModel] = field(default_factory=list)
+    prepared: list[Source] = field(default_factory=list)
+    release: threading.Event = field(default_factory=threading.Event)
+    hanging: int = 0
+
+    def prepare(self, source: Source) -> FakePrepared:
+        self.prepared.append(source)
+        if (source.directory / "bad_config").exists():
+            raise InvalidArgumentError("config.pbtxt:3:1: bad")
+        versions: Collection[int] = source.request.versions or source.stamp.versions
+        return FakePrepared(source, versions)
+
+    async def load_version(
+        self, prepared: FakePrepared, version: int, threads: Executor
+    ) -> FakeModel:
+        path = prepared.source.directory / str(version) / "model"
+        content = await asyncio.get_running_loop().run_in_executor(threads, self._read, path)
+        model = FakeModel(prepared.source.name, version, content)
+        self.loaded.append(model)
+        return model
+
+    def _read(self, path: Path) -> str:
+        content = path.read_text()
+        if content == "broken":
+            raise InvalidArgumentError(f"load: {path.parent.name}/model is broken")
+        if content == "bug":
+            raise ZeroDivisionError("oops")
+        if content == "hang":
+            self.hanging += 1
+            self.release.wait(5)
+        return content
+
+
+def write_model(root: Path, name: str, **versions: str) -> Path:
+    """`write_model(root, "m", v1="a", v2="b")` writes m/1/model and m/2/model."""
+    for version, content in versions.items():
+        directory = root / name / version[1:]
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "model").write_text(content)
+    (root / name).mkdir(exist_ok=True)
+    return root / name
+
+
+def rows(index: list[Any]) -> list[str]:
+    """Index rows as `name:version STATE reason`, easy to compare."""
+    return [f"{row.name}:{row.version or ''} {row.state} {row.reason}".strip() for row in index]
