@@ -56,6 +56,7 @@ app.conf.update(
 app.set_default()
 app.autodiscover_tasks()
 if not apps.models_ready:
-    # The celery command comes here first; manage.py and the web server have done it already.
+    # Only the celery command comes here before Django is set up; manage.py and the web server send
+    # tasks and need no rhythm.
     django.setup()
-app.conf.beat_schedule = collect_beat()
+    app.conf.beat_schedule = collect_beat()

@@ -18,7 +18,7 @@ class Theme(models.TextChoices):
     DARK = "dark", "Dark"
 
 
-class User(AbstractUser):
+class User(AbstractUser):  # type: ignore[django-manager-missing]
     theme = models.CharField(max_length=8, choices=Theme.choices, default=Theme.SYSTEM)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
+from django.views import View
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from console.core.roles import SCOPE_ROLES, Role, Scope, has_role, refusal, role_of
+from console.core.roles import SCOPE_ROLES, Role, Scope, has_role, refusal, role_of, set_role
 
 __all__ = [
     "Role",
@@ -25,6 +26,7 @@ __all__ = [
     "has_role",
     "require_role",
     "role_of",
+    "set_role",
 ]
 
 
@@ -34,13 +36,13 @@ def check_role(user: Any, needed: Role | str) -> None:
         raise PermissionDenied(refusal(user, needed))
 
 
-View = Callable[..., HttpResponseBase]
+ViewFunction = Callable[..., HttpResponseBase]
 
 
-def require_role(needed: Role | str) -> Callable[[View], View]:
+def require_role(needed: Role | str) -> Callable[[ViewFunction], ViewFunction]:
     """Guards a function view: anonymous goes to the login page, too little right gets a 403."""
 
-    def decorate(view: View) -> View:
+    def decorate(view: ViewFunction) -> ViewFunction:
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not request.user.is_authenticated:
@@ -53,7 +55,7 @@ def require_role(needed: Role | str) -> Callable[[View], View]:
     return decorate
 
 
-class RoleRequiredMixin:
+class RoleRequiredMixin(View):
     """The same guard for class-based views: set `required_role`; leftmost in the bases."""
 
     required_role: Role | str = Role.VIEWER
@@ -66,7 +68,7 @@ class RoleRequiredMixin:
         return response
 
 
-class RolePermission(BasePermission):  # type: ignore[misc]
+class RolePermission(BasePermission):
     """Guards a REST view; both the person's role and the token's scope must allow it."""
 
     role = Role.VIEWER

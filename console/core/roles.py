@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.auth.models import Group
 from django.db import models
 
 
@@ -51,6 +52,16 @@ def role_of(user: Any) -> Role | None:
 def has_role(user: Any, needed: Role | str) -> bool:
     role = role_of(user)
     return role is not None and role.rank >= Role(needed).rank
+
+
+def set_role(user: Any, role: Role | str | None) -> None:
+    """Gives a person exactly this role, or none."""
+    mine = [Role(role).value] if role else []
+    others = Group.objects.filter(name__in=Role.values)
+    user.groups.remove(*others.exclude(name__in=mine))
+    user.groups.add(*others.filter(name__in=mine))
+    if hasattr(user, "_console_role"):
+        del user._console_role
 
 
 def refusal(user: Any, needed: Role | str) -> str:
