@@ -21,11 +21,25 @@ class Batch:
     """Why the batch closed: full, preferred, delay, shape, optional, priority, queue_empty."""
     times: ExecutionTimes = field(default_factory=ExecutionTimes)
 
+    def stamp_requests(self) -> None:
+        """Copy the execution times to every request. Hosts call it before they deliver answers."""
+        times = self.times
+        times.input_end_ns = times.input_end_ns or times.compute_start_ns
+        times.output_start_ns = times.output_start_ns or times.compute_end_ns
+        for request in self.requests:
+            stamps = request.times
+            stamps.compute_start_ns = times.compute_start_ns
+            stamps.compute_input_end_ns = times.input_end_ns
+            stamps.compute_output_start_ns = times.output_start_ns
+            stamps.compute_end_ns = times.compute_end_ns
+
 
 class InstanceHost(Protocol):
     """Hosts one model instance in a thread or a child process."""
 
     name: str
+    on_state_change: Callable[[], None] | None
+    """Set by the pool: called on the loop when `is_ready` changed (a child died or came back)."""
 
     @property
     def is_ready(self) -> bool:
@@ -33,6 +47,10 @@ class InstanceHost(Protocol):
 
     @property
     def unready_reason(self) -> str: ...
+
+    @property
+    def has_failed(self) -> bool:
+        """It is not ready and will not become so by itself."""
 
     async def start(self) -> None:
         """Create the instance. Raises ServingError with the cause."""

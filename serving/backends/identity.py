@@ -1,0 +1,96 @@
+"""The built-in identity backend: each output is the input at the same place in the config.
+
+For load tests and examples. The config parameter `execute_delay_ms` makes every execution last that
+long, as Triton's sample backend does. Instances run in their own thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from serving.backends.base import (
+    Backend,
+    ExecutionTimes,
+    LoadedModel,
+    ModelContext,
+    ModelInstance,
+    Placement,
+)
+from serving.config.decode import ModelSpec, TensorSpec
+from serving.errors import InvalidArgumentError
+from serving.request import InferenceRequest
+from serving.response import InferenceResponse, OutputTensor
+
+_DELAY = "execute_delay_ms"
+
+
+class IdentityBackend(Backend):
+    name = "identity"
+
+    def load(self, context: ModelContext) -> LoadedModel:
+        return _IdentityModel(context)
+
+
+class _IdentityModel(LoadedModel):
+    def __init__(self, context: ModelContext) -> None:
+        self._context = context
+        self._pairs = _pairs(context.spec)
+        self._delay_s = _delay_s(context.spec)
+
+    def create_instance(self, placement: Placement) -> ModelInstance:
+        return _IdentityInstance(self._context, self._pairs, self._delay_s)
+
+
+class _IdentityInstance(ModelInstance):
+    def __init__(
+        self, context: ModelContext, pairs: list[tuple[str, TensorSpec]], delay_s: float
+    ) -> None:
+        self._name = context.spec.name
+        self._version = context.version
+        self._pairs = pairs
+        self._delay_s = delay_s
+
+    def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        for request in requests:
+            outputs = []
+            for input_name, output in self._pairs:
+                tensor = request.inputs.get(input_name)
+                if tensor is not None:
+                    outputs.append(
+                        OutputTensor(output.name, output.datatype, tensor.shape, tensor.array)
+                    )
+            request.respond(InferenceResponse(self._name, self._version, request.id, outputs))
+
+
+def _pairs(spec: ModelSpec) -> list[tuple[str, TensorSpec]]:
+    inputs, outputs = list(spec.inputs.values()), list(spec.outputs.values())
+    if len(outputs) > len(inputs):
+        raise InvalidArgumentError(
+            f"model '{spec.name}' has {len(inputs)} inputs and {len(outputs)} outputs: the "
+            "identity backend returns inputs, so it needs at least as many inputs as outputs"
+        )
+    for source, target in zip(inputs, outputs, strict=False):
+        if source.datatype is not target.datatype:
+            raise InvalidArgumentError(
+                f"output '{target.name}' of model '{spec.name}' is {target.datatype.config_name}, "
+                f"but the identity backend returns input '{source.name}' there, which is "
+                f"{source.datatype.config_name}: give both the same data_type"
+            )
+    return [(source.name, target) for source, target in zip(inputs, outputs, strict=False)]
+
+
+def _delay_s(spec: ModelSpec) -> float:
+    text = spec.parameters.get(_DELAY, "0")
+    try:
+        delay_ms = float(text)
+    except ValueError:
+        delay_ms = -1.0
+    if not 0 <= delay_ms <= 3_600_000:
+        raise InvalidArgumentError(
+            f"parameter '{_DELAY}' of model '{spec.name}' is '{text}': it must be a number of "
+            "milliseconds from 0 to 3600000"
+        )
+    return delay_ms / 1000

@@ -1,0 +1,87 @@
+"""The instances of one model version: which are idle, and who is told when one becomes idle.
+
+Instances take turns: the one idle for longest comes first. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from serving.errors import ServingError
+from serving.instance.base import InstanceHost
+
+
+class InstancePool:
+    def __init__(self, hosts: Sequence[InstanceHost], passive: Sequence[InstanceHost] = ()) -> None:
+        self.hosts = list(hosts)
+        self.passive = list(passive)
+        """Loaded, but never given work (instance group with `passive`)."""
+        self.on_idle: Callable[[], None] | None = None
+        """Set by the scheduler: an instance can take work again."""
+        self._idle = deque(self.hosts)
+        self._busy: set[InstanceHost] = set()
+
+    def __repr__(self) -> str:
+        return f"<InstancePool idle={len(self._idle)} busy={len(self._busy)}>"
+
+    async def start(self) -> None:
+        """Start all instances at once. Raises the first ServingError when all have settled."""
+        everyone = [*self.hosts, *self.passive]
+        for host in everyone:
+            host.on_state_change = self._on_state_change
+        results = await asyncio.gather(*(host.start() for host in everyone), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                await self.stop()
+                raise result
+
+    async def stop(self) -> None:
+        results = await asyncio.gather(
+            *(host.stop() for host in [*self.hosts, *self.passive]), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ServingError):
+                raise result
+
+    @property
+    def has_idle(self) -> bool:
+        return any(host.is_ready for host in self._idle)
+
+    @property
+    def busy_count(self) -> int:
+        return len(self._busy)
+
+    @property
+    def unready_reason(self) -> str:
+        """Empty while at least one instance can execute."""
+        reasons = []
+        for host in self.hosts:
+            if host.is_ready:
+                return ""
+            reasons.append(host.unready_reason or f"instance '{host.name}' is not ready")
+        return "; ".join(reasons) or "the model has no instance that executes"
+
+    @property
+    def has_failed(self) -> bool:
+        """No instance executes, and none will come back by itself."""
+        return all(host.has_failed for host in self.hosts)
+
+    def acquire(self) -> InstanceHost | None:
+        """An idle, ready instance, which then belongs to the caller until `release`."""
+        for _ in range(len(self._idle)):
+            host = self._idle.popleft()
+            if host.is_ready:
+                self._busy.add(host)
+                return host
+            self._idle.append(host)
+        return None
+
+    def release(self, host: InstanceHost) -> None:
+        self._busy.discard(host)
+        self._idle.append(host)
+
+    def _on_state_change(self) -> None:
+        if self.on_idle is not None:
+            self.on_idle()

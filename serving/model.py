@@ -1,0 +1,348 @@
+"""One loaded version of a model: config, request checks, scheduler, instances and statistics.
+
+`Model.load` and `drain_and_close` are its life; `infer` is the hot path: check, stamp, enqueue; the
+answer comes back through `_deliver`. Everything runs on the loop thread; blocking work (loading,
+reading labels, unloading) goes to the executor given at load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Coroutine
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from serving import model_hosts, warmup
+from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.clock import Clock
+from serving.config.decode import ModelSpec, SchedulerKind
+from serving.config.protobuf import pb
+from serving.errors import (
+    CancelledError,
+    InternalError,
+    ModelLoadError,
+    ServingError,
+    UnavailableError,
+    UnsupportedError,
+)
+from serving.instance.base import Batch
+from serving.instance.pool import InstancePool
+from serving.request import InferenceRequest
+from serving.request_checks import RequestChecks
+from serving.response import InferenceResponse
+from serving.scheduling.base import Scheduler
+from serving.scheduling.default import DefaultScheduler
+from serving.scheduling.dynamic_batcher import DynamicBatcher
+from serving.stats import ModelStats
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_background: set[asyncio.Task[None]] = set()
+"""The loop keeps weak references to tasks only."""
+
+
+class Model:
+    """Made by `load` only."""
+
+    def __init__(
+        self,
+        context: ModelContext,
+        pool: InstancePool,
+        loaded: LoadedModel | None,
+        *,
+        clock: Clock,
+        executor: Executor | None,
+        labels: dict[str, list[str]],
+    ) -> None:
+        self.name = context.spec.name
+        self.version = context.version
+        self.spec: ModelSpec = context.spec
+        self.config: pb.ModelConfig = context.config
+        self.stats = ModelStats()
+        self.load_duration_s = 0.0
+        self._context = context
+        self._pool = pool
+        self._loaded = loaded
+        self._clock = clock
+        self._executor = executor
+        self._labels = labels
+        self._checks = RequestChecks(context.spec)
+        self._scheduler: Scheduler = self._make_scheduler()
+        self._inflight = 0
+        self._is_closing = False
+        self._drained: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Model {self.name} {self.version} inflight={self._inflight} {self._scheduler!r} "
+            f"{self._pool!r}>"
+        )
+
+    @classmethod
+    async def load(
+        cls,
+        context: ModelContext,
+        backend: Backend,
+        *,
+        clock: Clock,
+        executor: Executor | None = None,
+        gpu_count: int = 0,
+    ) -> Model:
+        """Load, create the instances, warm up.
+
+        Raises: ServingError naming the phase (check, load, initialize, warm-up) and the cause.
+        """
+        start_ns = time.monotonic_ns()
+        with_phase = _Phases(context.spec.name, context.version)
+        loop = asyncio.get_running_loop()
+
+        def read() -> tuple[dict[str, list[str]], list[warmup.PreparedSample]]:
+            return _read_labels(context), warmup.prepare(context)
+
+        is_child = await with_phase("check", _check(context, backend, gpu_count))
+        labels, samples = await with_phase("check", loop.run_in_executor(executor, read))
+        loaded: LoadedModel | None = None
+        if not is_child:
+            loaded = await with_phase("load", _load(backend, context, executor))
+        hosts, passive = model_hosts.create(context, backend, loaded, clock)
+        pool = InstancePool(hosts, passive)
+        model = cls(context, pool, loaded, clock=clock, executor=executor, labels=labels)
+        try:
+            await with_phase("initialize", pool.start())
+            await with_phase("warm-up", model._warm_up(samples))
+        except ServingError:
+            await model.drain_and_close()
+            raise
+        except asyncio.CancelledError:
+            # The deadline of the load: what hangs must not hold up the one who gave up on it.
+            _in_background(model.drain_and_close())
+            raise
+        model.load_duration_s = (time.monotonic_ns() - start_ns) / 1e9
+        return model
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.unready_reason
+
+    @property
+    def unready_reason(self) -> str:
+        """Empty when requests can be executed now."""
+        return "the model is being unloaded" if self._is_closing else self._pool.unready_reason
+
+    @property
+    def inflight_count(self) -> int:
+        """Requests accepted and not answered for good."""
+        return self._inflight
+
+    @property
+    def queued_count(self) -> int:
+        return self._scheduler.queued_count
+
+    @property
+    def instance_count(self) -> int:
+        return len(self._pool.hosts)
+
+    def labels_of(self, output_name: str) -> list[str]:
+        """Lines of the output's label file; empty where it has none."""
+        return self._labels.get(output_name, [])
+
+    def infer(self, request: InferenceRequest) -> None:
+        """Take the request; every outcome comes through `request.on_response`."""
+        times = request.times
+        times.request_start_ns = times.request_start_ns or self._clock.now_ns()
+        request.model_version = self.version
+        try:
+            self._checks.check(request)
+        except ServingError as error:
+            self.stats.record_invalid()
+            _call_back(request, request.error_response(error))
+            return
+        request.deliver = self._deliver
+        self._inflight += 1
+        try:
+            if request.is_cancelled:
+                raise CancelledError(f"the request to model '{self.name}' was cancelled")
+            self._scheduler.enqueue(request)
+        except ServingError as error:
+            self._deliver(request, request.error_response(error))
+
+    async def drain_and_close(self) -> None:
+        """Refuse new requests, finish all accepted ones, then free instances and model."""
+        self._is_closing = True
+        await self._scheduler.stop()
+        if self._inflight:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+        await self._pool.stop()
+        loaded, self._loaded = self._loaded, None
+        await _unload(loaded, self._executor)
+
+    def _make_scheduler(self) -> Scheduler:
+        if self.spec.scheduler is SchedulerKind.DYNAMIC:
+            return DynamicBatcher(
+                self.spec,
+                self._pool,
+                self._clock,
+                on_executed=self._record_execution,
+                hold_until=_delay_scheduler(),
+            )
+        return DefaultScheduler(
+            self.name, self._pool, self._clock, on_executed=self._record_execution
+        )
+
+    async def _warm_up(self, samples: list[warmup.PreparedSample]) -> None:
+        if samples:
+            hosts = [*self._pool.hosts, *self._pool.passive]
+            await asyncio.gather(
+                *(warmup.run(host, samples, self._context, self._checks) for host in hosts)
+            )
+
+    def _record_execution(self, batch: Batch) -> None:
+        times = batch.times
+        self.stats.record_execution(
+            batch.batch_size,
+            batch.reason,
+            times.input_end_ns - times.compute_start_ns,
+            times.output_start_ns - times.input_end_ns,
+            times.compute_end_ns - times.output_start_ns,
+        )
+
+    def _deliver(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """`request.deliver` of every accepted request."""
+        if response.error is None:
+            response = self._processed(request, response)
+        if response.is_final:
+            self._record_final(request, response)
+            # Whatever comes after the final response has nobody to go to.
+            request.deliver = None
+            request.on_cancel = None
+            self._inflight -= 1
+            if self._drained is not None and not self._inflight and not self._drained.done():
+                self._drained.set_result(None)
+        _call_back(request, response)
+
+    def _processed(
+        self, request: InferenceRequest, response: InferenceResponse
+    ) -> InferenceResponse:
+        if not self.spec.is_decoupled and (response.is_null or not response.is_final):
+            return request.error_response(
+                InternalError(
+                    f"model '{self.name}' is not decoupled: expected a single response with "
+                    "outputs for each request"
+                )
+            )
+        if request.requested_outputs:
+            wanted = {output.name for output in request.requested_outputs}
+            response.outputs = [item for item in response.outputs if item.name in wanted]
+        if self._checks.has_output_reshape:
+            try:
+                response.outputs = self._checks.restore_outputs(response.outputs)
+            except ServingError as error:
+                return request.error_response(error)
+        return response
+
+    def _record_final(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        times = request.times
+        total_ns = self._clock.now_ns() - times.request_start_ns
+        if response.error is not None:
+            self.stats.record_failure(response.error.failure_reason, total_ns)
+            return
+        self.stats.record_success(
+            total_ns,
+            times.compute_start_ns - times.queue_start_ns,
+            times.compute_input_end_ns - times.compute_start_ns,
+            times.compute_output_start_ns - times.compute_input_end_ns,
+            times.compute_end_ns - times.compute_output_start_ns,
+        )
+
+
+def _call_back(request: InferenceRequest, response: InferenceResponse) -> None:
+    if request.on_response is None:
+        return
+    try:
+        request.on_response(response)
+    except Exception:
+        # One caller's broken callback must not stop the others' answers or the scheduler.
+        logger.exception("a response callback failed model=%s", request.model_name)
+
+
+class _Phases:
+    """Names model, version and phase in whatever a step of the load raises."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self._name = name
+        self._version = version
+
+    async def __call__(self, phase: str, step: Awaitable[T]) -> T:
+        prefix = f"failed to load '{self._name}' version {self._version}: {phase}: "
+        try:
+            return await step
+        except (UnsupportedError, UnavailableError) as error:
+            raise type(error)(prefix + error.message) from error
+        except ServingError as error:
+            raise ModelLoadError(prefix + error.message) from error
+        except Exception as error:
+            logger.exception("load failed model=%s version=%s", self._name, self._version)
+            raise ModelLoadError(f"{prefix}{type(error).__name__}: {error}") from error
+
+
+async def _check(context: ModelContext, backend: Backend, gpu_count: int) -> bool:
+    model_hosts.check_supported(context.spec, gpu_count)
+    return model_hosts.runs_in_child(context, backend)
+
+
+async def _load(backend: Backend, context: ModelContext, executor: Executor | None) -> LoadedModel:
+    loop = asyncio.get_running_loop()
+    loading = loop.run_in_executor(executor, backend.load, context)
+    try:
+        return await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        _in_background(_unload_late(loading, executor))
+        raise
+
+
+async def _unload_late(loading: asyncio.Future[LoadedModel], executor: Executor | None) -> None:
+    """Nobody waits for this load any more; give back what it got."""
+    try:
+        await _unload(await loading, executor)
+    except ServingError as error:
+        logger.info("a load that was given up has failed: %s", error)
+
+
+def _in_background(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+async def _unload(loaded: LoadedModel | None, executor: Executor | None) -> None:
+    if loaded is not None:
+        await asyncio.get_running_loop().run_in_executor(executor, loaded.unload)
+
+
+def _read_labels(context: ModelContext) -> dict[str, list[str]]:
+    labels = {}
+    for output in context.spec.outputs.values():
+        if output.label_filename:
+            path = context.model_directory / output.label_filename
+            labels[output.name] = _read_label_file(path, output.name)
+    return labels
+
+
+def _read_label_file(path: Path, output_name: str) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(
+            f"unable to read label file '{path.name}' of output '{output_name}': {error}"
+        ) from error
+
+
+def _delay_scheduler() -> int:
+    """Triton's test hook: the batcher holds its first batch until that many requests wait."""
+    text = os.environ.get("TRITONSERVER_DELAY_SCHEDULER", "")
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,114 @@
+"""From instance groups to instance hosts: what can run here, how many, in a thread or a child.
+
+Part of `serving.model`; loop thread, at load only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
+from serving.clock import Clock
+from serving.config.decode import InstanceGroup, InstanceKind, ModelSpec, SchedulerKind
+from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.instance.base import InstanceHost
+from serving.instance.thread import ThreadHost
+
+ISOLATION = "instance_isolation"
+_CUSTOM_BATCHING = "TRITON_BATCH_STRATEGY_PATH"
+_UNSUPPORTED_SCHEDULERS = {
+    SchedulerKind.SEQUENCE: "sequence_batching",
+    SchedulerKind.ENSEMBLE: "ensemble_scheduling",
+}
+
+
+def check_supported(spec: ModelSpec, gpu_count: int) -> None:
+    """Raises: UnsupportedError or InvalidArgumentError for what this server cannot run."""
+    field = _UNSUPPORTED_SCHEDULERS.get(spec.scheduler)
+    if field is not None:
+        raise UnsupportedError(
+            f"{field} is not supported by this version of Conch; use dynamic_batching or no "
+            "scheduler"
+        )
+    if _CUSTOM_BATCHING in spec.parameters:
+        raise UnsupportedError(
+            f"parameter {_CUSTOM_BATCHING} (custom batching) is not supported; remove it to use "
+            "the dynamic batcher's own rules"
+        )
+    for group in spec.instance_groups:
+        _check_group(group, gpu_count)
+
+
+def _check_group(group: InstanceGroup, gpu_count: int) -> None:
+    if group.kind is not InstanceKind.GPU:
+        return
+    if gpu_count == 0:
+        raise InvalidArgumentError(
+            f"instance group '{group.name}' asks for KIND_GPU, but this machine has no GPU; use "
+            "KIND_CPU, or KIND_AUTO to take a GPU only where there is one"
+        )
+    for gpu in group.gpus:
+        if gpu not in range(gpu_count):
+            raise InvalidArgumentError(
+                f"instance group '{group.name}' asks for GPU {gpu}, but this machine has GPUs 0 "
+                f"to {gpu_count - 1}"
+            )
+
+
+def runs_in_child(context: ModelContext, backend: Backend) -> bool:
+    """Raises: InvalidArgumentError for an unknown value of the isolation parameter."""
+    wanted = context.spec.parameters.get(ISOLATION, "")
+    if wanted not in ("", "thread", "process"):
+        raise InvalidArgumentError(
+            f"parameter '{ISOLATION}' is '{wanted}': it must be 'process' or 'thread'"
+        )
+    return backend.runs_in_child_process or wanted == "process"
+
+
+def create(
+    context: ModelContext, backend: Backend, loaded: LoadedModel | None, clock: Clock
+) -> tuple[list[InstanceHost], list[InstanceHost]]:
+    """Hosts for every instance, not started: those that execute, and the passive ones."""
+    active: list[InstanceHost] = []
+    passive: list[InstanceHost] = []
+    for group, placement in _placements(context.spec, backend):
+        host = _host(context, backend, loaded, placement, clock)
+        (passive if group.passive else active).append(host)
+    return active, passive
+
+
+def _host(
+    context: ModelContext,
+    backend: Backend,
+    loaded: LoadedModel | None,
+    placement: Placement,
+    clock: Clock,
+) -> InstanceHost:
+    if loaded is not None:
+        return ThreadHost(
+            loaded,
+            placement,
+            asyncio.get_running_loop(),
+            model_name=context.spec.name,
+            is_decoupled=context.spec.is_decoupled,
+        )
+    # Imported here: a server without such models never needs the machinery of child processes.
+    from serving.instance.process import ProcessHost
+
+    return ProcessHost(context, backend.name, placement, clock=clock)
+
+
+def _placements(spec: ModelSpec, backend: Backend) -> Iterator[tuple[InstanceGroup, Placement]]:
+    groups = spec.instance_groups or (
+        InstanceGroup("", InstanceKind.CPU, backend.default_cpu_instance_count),
+    )
+    for index, group in enumerate(groups):
+        name = group.name or f"{spec.name}_{index}"
+        kind = InstanceKind.CPU if group.kind is InstanceKind.AUTO else group.kind
+        devices = group.gpus if kind is InstanceKind.GPU and group.gpus else (0,)
+        number = 0
+        for device in devices:
+            for _ in range(max(1, group.count)):
+                yield group, Placement(f"{name}_{number}", kind, device)
+                number += 1

@@ -1,0 +1,31 @@
+"""The scheduler of models without a scheduling choice: one request, one execution, first in first
+out, by any idle instance. Behaviour after spec SCH-020..022. Loop thread only.
+"""
+
+from __future__ import annotations
+
+from serving.instance.base import Batch
+from serving.request import InferenceRequest
+from serving.scheduling.dispatch import DispatchingScheduler
+
+
+class DefaultScheduler(DispatchingScheduler):
+    def enqueue(self, request: InferenceRequest) -> None:
+        self._refuse()
+        now_ns = request.times.queue_start_ns = self._clock.now_ns()
+        if not len(self._queue):
+            host = self._pool.acquire()
+            if host is not None:
+                self._dispatch(host, Batch([request], request.batch_size))
+                return
+        self._queue.push(request, now_ns)
+        request.on_cancel = self._cancel_queued
+
+    def _pump(self) -> None:
+        while len(self._queue):
+            host = self._pool.acquire()
+            if host is None:
+                return
+            request = next(iter(self._queue))
+            self._queue.remove(request)
+            self._dispatch(host, Batch([request], request.batch_size))

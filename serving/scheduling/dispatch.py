@@ -1,0 +1,132 @@
+"""What every scheduler that feeds instances shares: handing out batches, counting, draining.
+
+A subclass says in `_pump` which of the waiting requests idle instances get. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+from serving.clock import Clock
+from serving.errors import CancelledError, QueueRejectedError, ServingError, UnavailableError
+from serving.instance.base import Batch, InstanceHost
+from serving.instance.pool import InstancePool
+from serving.request import InferenceRequest
+from serving.scheduling.queue import RequestQueue
+
+
+class DispatchingScheduler(ABC):
+    def __init__(
+        self,
+        model_name: str,
+        pool: InstancePool,
+        clock: Clock,
+        *,
+        queue: RequestQueue | None = None,
+        on_executed: Callable[[Batch], None] | None = None,
+    ) -> None:
+        self._model_name = model_name
+        self._pool = pool
+        self._clock = clock
+        self._on_executed = on_executed
+        self._queue = RequestQueue(model_name) if queue is None else queue
+        self._executing = 0
+        self._is_stopping = False
+        self._stop_waiters: list[asyncio.Future[None]] = []
+        pool.on_idle = self._on_instance_change
+
+    def __repr__(self) -> str:
+        stopping = " stopping" if self._is_stopping else ""
+        return (
+            f"<{type(self).__name__} {self._model_name} queued={len(self._queue)} "
+            f"executing={self._executing}{stopping}>"
+        )
+
+    @property
+    def queued_count(self) -> int:
+        return len(self._queue)
+
+    @property
+    def inflight_count(self) -> int:
+        return len(self._queue) + self._executing
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        self._pump()
+        if self.inflight_count:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._stop_waiters.append(waiter)
+            await waiter
+
+    @abstractmethod
+    def _pump(self) -> None:
+        """Give idle instances what is due."""
+
+    def _on_instance_change(self) -> None:
+        if self._pool.has_failed:
+            for request in list(self._queue):
+                self._queue.remove(request)
+                self._answer(request, self._all_failed())
+        else:
+            self._pump()
+
+    def _all_failed(self) -> UnavailableError:
+        return UnavailableError(
+            f"model '{self._model_name}' has no working instance: {self._pool.unready_reason}; "
+            "load it again"
+        )
+
+    def _refuse(self) -> None:
+        """Raises: ServingError when no new request can be taken."""
+        if self._pool.has_failed:
+            raise self._all_failed()
+        if self._is_stopping:
+            raise QueueRejectedError(
+                f"Server is stopping, or model '{self._model_name}' is being unloaded: it takes no "
+                "new requests; send the request again later or to another server"
+            )
+
+    def _dispatch(self, host: InstanceHost, batch: Batch) -> None:
+        now_ns = self._clock.now_ns()
+        for request in batch.requests:
+            request.on_cancel = None
+            # The host stamps the real start; this one stands if the batch never gets that far.
+            request.times.compute_start_ns = now_ns
+        self._executing += len(batch.requests)
+        host.execute(batch, partial(self._executed, host))
+
+    def _executed(self, host: InstanceHost, batch: Batch) -> None:
+        self._executing -= len(batch.requests)
+        if self._on_executed is not None:
+            self._on_executed(batch)
+        self._pool.release(host)
+        self._pump()
+        self._tell_stopped()
+
+    def _tell_stopped(self) -> None:
+        if self._is_stopping and not self.inflight_count:
+            waiters, self._stop_waiters = self._stop_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _answer(self, request: InferenceRequest, error: ServingError) -> None:
+        """Fail a request that has left the queue without an execution."""
+        request.on_cancel = None
+        if request.deliver is not None:
+            request.deliver(request, request.error_response(error))
+        self._tell_stopped()
+
+    def _cancel_queued(self, request: InferenceRequest) -> None:
+        """`on_cancel` of a waiting request."""
+        self._queue.remove(request)
+        self._answer(
+            request,
+            CancelledError(
+                f"the request to model '{self._model_name}' was cancelled while it waited in the "
+                "queue"
+            ),
+        )

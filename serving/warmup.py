@@ -1,0 +1,154 @@
+"""Warm-up: runs the samples of `model_warmup` on every instance before a model turns READY.
+
+Building samples reads files and belongs to a load thread; running them belongs to the loop.
+Behaviour after spec SCH-130..134.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.backends.base import ModelContext
+from serving.config.decode import WarmupInput, WarmupSample
+from serving.datatypes import deserialize_bytes, element_count
+from serving.errors import InvalidArgumentError, ServingError
+from serving.instance.base import Batch, InstanceHost
+from serving.request import InferenceRequest, InputTensor
+from serving.request_checks import RequestChecks
+from serving.response import InferenceResponse
+
+_DIRECTORY = "warmup"
+_SEED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSample:
+    sample: WarmupSample
+    arrays: dict[str, NDArray[np.generic]]
+    """One row of each input, shaped like its dims."""
+
+
+def prepare(context: ModelContext) -> list[PreparedSample]:
+    """Build the data of every sample. Raises ServingError naming sample, input and cause."""
+    prepared = []
+    for sample in context.spec.warmup:
+        if sample.batch_size == 0:
+            continue
+        arrays = {}
+        for item in sample.inputs:
+            try:
+                arrays[item.name] = _data(item, context.model_directory)
+            except (ServingError, OSError, ValueError) as error:
+                raise _failure(sample, f"input '{item.name}': {error}") from error
+        prepared.append(PreparedSample(sample, arrays))
+    return prepared
+
+
+async def run(
+    host: InstanceHost,
+    samples: Sequence[PreparedSample],
+    context: ModelContext,
+    checks: RequestChecks,
+) -> None:
+    """Run all samples in order on one instance. Raises ServingError with the sample and cause."""
+    for prepared in samples:
+        for _ in range(prepared.sample.count):
+            request = _request(prepared, context)
+            try:
+                checks.check(request)
+            except ServingError as error:
+                raise _failure(prepared.sample, error.message) from error
+            response = await _execute(host, request)
+            if response.error is not None:
+                raise _failure(prepared.sample, response.error.message) from response.error
+
+
+async def _execute(host: InstanceHost, request: InferenceRequest) -> InferenceResponse:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[InferenceResponse] = loop.create_future()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def deliver(_: InferenceRequest, response: InferenceResponse) -> None:
+        if (response.is_final or response.error) and not answer.done():
+            answer.set_result(response)
+
+    def executed(_: Batch) -> None:
+        done.set_result(None)
+
+    request.deliver = deliver
+    host.execute(Batch([request], request.batch_size, "warm-up"), executed)
+    await done
+    return await answer
+
+
+def _request(prepared: PreparedSample, context: ModelContext) -> InferenceRequest:
+    sample = prepared.sample
+    request = InferenceRequest(context.spec.name, context.version, id=f"warm-up {sample.name}")
+    for item in sample.inputs:
+        array = prepared.arrays[item.name]
+        if context.spec.has_batch_axis:
+            array = np.repeat(array[np.newaxis], sample.batch_size, axis=0)
+        elif sample.batch_size > 1:
+            raise _failure(
+                sample,
+                f"batch_size is {sample.batch_size}, but the model has max_batch_size 0: set it "
+                "to 1",
+            )
+        request.inputs[item.name] = InputTensor(item.name, item.datatype, array.shape, array)
+    return request
+
+
+def _data(item: WarmupInput, model_directory: Path) -> NDArray[np.generic]:
+    if any(dim < 0 for dim in item.dims):
+        raise InvalidArgumentError(
+            f"dims {list(item.dims)} must all be given: a sample has one shape"
+        )
+    if item.input_data_file:
+        return _file_data(item, model_directory / _DIRECTORY)
+    if item.datatype.is_bytes:
+        # Random text is no use to any model: as in Triton, empty strings stand in.
+        return np.full(item.dims, b"", dtype=np.object_)
+    if item.random_data:
+        return _random_data(item)
+    if item.zero_data:
+        return np.zeros(item.dims, dtype=item.datatype.dtype)
+    raise InvalidArgumentError("give one of zero_data, random_data or input_data_file")
+
+
+def _random_data(item: WarmupInput) -> NDArray[np.generic]:
+    generator = np.random.default_rng(_SEED)
+    dtype = item.datatype.dtype
+    if dtype.kind == "b":
+        return generator.integers(0, 2, item.dims).astype(dtype)
+    if dtype.kind in "iu":
+        # Small values fit every integer type, and the tables that such inputs often index.
+        return generator.integers(0, 128, item.dims).astype(dtype)
+    return generator.random(item.dims).astype(dtype)
+
+
+def _file_data(item: WarmupInput, directory: Path) -> NDArray[np.generic]:
+    path = directory / item.input_data_file
+    if directory.resolve() not in path.resolve().parents:
+        raise InvalidArgumentError(
+            f"input_data_file '{item.input_data_file}' leaves the folder {_DIRECTORY}/ of the model"
+        )
+    raw = path.read_bytes()
+    count = element_count(item.dims)
+    if item.datatype.is_bytes:
+        return deserialize_bytes(memoryview(raw), count, item.name).reshape(item.dims)
+    if len(raw) != count * item.datatype.size:
+        raise InvalidArgumentError(
+            f"file {_DIRECTORY}/{item.input_data_file} holds {len(raw)} bytes, but dims "
+            f"{list(item.dims)} of {item.datatype.config_name} need {count * item.datatype.size}"
+        )
+    return np.frombuffer(raw, dtype=item.datatype.dtype).reshape(item.dims)
+
+
+def _failure(sample: WarmupSample, cause: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {cause}")
