@@ -49,6 +49,8 @@ class FakeLoader:
     prepared: list[Source] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     hanging: int = 0
+    is_stubborn: bool = False
+    """Goes on when it is cancelled."""
 
     def prepare(self, source: Source) -> FakePrepared:
         self.prepared.append(source)
@@ -61,7 +63,13 @@ class FakeLoader:
         self, prepared: FakePrepared, version: int, threads: Executor
     ) -> FakeModel:
         path = prepared.source.directory / str(version) / "model"
-        content = await asyncio.get_running_loop().run_in_executor(threads, self._read, path)
+        reading = asyncio.get_running_loop().run_in_executor(threads, self._read, path)
+        try:
+            content = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if not self.is_stubborn:
+                raise
+            content = await reading
         model = FakeModel(prepared.source.name, version, content)
         self.loaded.append(model)
         return model

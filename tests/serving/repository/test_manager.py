@@ -236,13 +236,25 @@ async def test_unload_forgives_a_failed_model(root, bench):
     assert bench.lifecycle.is_serving_everything()
 
 
-async def test_load_that_never_ends_is_given_up_and_a_late_model_is_closed(root):
+async def test_load_that_never_ends_is_given_up(root):
     bench = Bench(root, timeout_s=0.05)
     write_model(root, "m", v1="hang")
 
     with pytest.raises(ModelLoadError, match="did not end within 0.05 s"):
         await bench.manager.load("m")
     assert "did not end" in bench.rows()[0]
+    bench.loader.release.set()
+    await bench.manager.settled()
+    assert bench.loader.loaded == []
+
+
+async def test_model_that_arrives_although_its_load_was_given_up_is_closed(root):
+    bench = Bench(root, timeout_s=0.05)
+    bench.loader.is_stubborn = True
+    write_model(root, "m", v1="hang")
+
+    with pytest.raises(ModelLoadError):
+        await bench.manager.load("m")
     bench.loader.release.set()
     await bench.manager.settled()
 
