@@ -62,7 +62,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
 def _account(
     request: HttpRequest,
     theme_form: ThemeForm,
-    password_form: PasswordChangeForm[User] | None = None,
+    password_form: PasswordChangeForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = {
