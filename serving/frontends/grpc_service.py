@@ -1,0 +1,229 @@
+"""Handlers of inference.GRPCInferenceService, message to message. Loop thread.
+
+A ServingError leaves a handler as the status of `serving.protocol.status` with its message.
+Source: spec protocol_grpc.md B.
+"""
+
+# ruff: noqa: N802 - the methods are named in the .proto
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from serving.errors import InvalidArgumentError, NotFoundError, ServingError, UnsupportedError
+from serving.frontends.grpc_stream import InferStream
+from serving.protocol import v2_grpc
+from serving.protocol.status import grpc_status
+from serving.response import InferenceResponse
+
+if TYPE_CHECKING:
+    from serving.server import ModelServer
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[["GrpcService", Any, Any], Awaitable[Any]]
+
+
+def _answers_errors(handler: Handler) -> Handler:
+    @functools.wraps(handler)
+    async def answer(self: GrpcService, request: Any, context: Any) -> Any:
+        try:
+            return await handler(self, request, context)
+        except ServingError as error:
+            await context.abort(grpc_status(error.code), error.message)
+        except grpc.aio.AbortError:
+            raise
+        except Exception:
+            logger.exception("a gRPC handler failed unexpectedly method=%s", handler.__name__)
+            await context.abort(grpc.StatusCode.INTERNAL, "internal error, see the server's log")
+
+    return answer
+
+
+class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    # --- health and metadata ---------------------------------------------------------------
+
+    @_answers_errors
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        return pb.ServerLiveResponse(live=self._server.is_live)
+
+    @_answers_errors
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        return pb.ServerReadyResponse(ready=self._server.is_ready())
+
+    @_answers_errors
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        version = parse_version(request.version, request.name)
+        return pb.ModelReadyResponse(ready=self._server.is_model_ready(request.name, version))
+
+    @_answers_errors
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return pb.ServerMetadataResponse(**self._server.server_metadata())
+
+    @_answers_errors
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        version = parse_version(request.version, request.name)
+        return pb.ModelMetadataResponse(**self._server.model_metadata(request.name, version))
+
+    @_answers_errors
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        version = parse_version(request.version, request.name)
+        return pb.ModelConfigResponse(config=self._server.model_config(request.name, version))
+
+    @_answers_errors
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        version = parse_version(request.version, request.name)
+        rows = self._server.model_statistics(request.name, version)
+        return json_format.ParseDict(
+            {"model_stats": rows}, pb.ModelStatisticsResponse(), ignore_unknown_fields=True
+        )
+
+    # --- inference -------------------------------------------------------------------------
+
+    @_answers_errors
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        version = parse_version(request.model_version, request.model_name)
+        model = self._server.model(request.model_name, version)
+        if model.spec.is_decoupled:
+            raise UnsupportedError(
+                f"model '{request.model_name}' is decoupled: it may send any number of responses, "
+                "which ModelInfer cannot carry; use ModelStreamInfer"
+            )
+        call = v2_grpc.decode_request(request, model.spec, version)
+        answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
+
+        def on_response(response: InferenceResponse) -> None:
+            if response.is_final and not answer.done():
+                answer.set_result(response)
+
+        call.on_response = on_response
+        self._server.infer(call)
+        try:
+            response = await answer
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if response.error is not None:
+            raise response.error
+        return v2_grpc.encode_response(call, response, model.spec, model.labels_of)
+
+    def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        return InferStream(self._server, requests, context).responses()
+
+    # --- model repository ------------------------------------------------------------------
+
+    @_answers_errors
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        _refuse_repository_name(request)
+        message = pb.RepositoryIndexResponse()
+        for entry in self._server.repository_index(ready_only=request.ready):
+            version = "" if entry.version is None else str(entry.version)
+            message.models.add(
+                name=entry.name, version=version, state=entry.state, reason=entry.reason
+            )
+        return message
+
+    @_answers_errors
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        _refuse_repository_name(request)
+        config: str | None = None
+        files: dict[str, bytes] = {}
+        for name, value in request.parameters.items():
+            choice = value.WhichOneof("parameter_choice")
+            if name == "config" and choice == "string_param":
+                config = value.string_param
+            elif name.startswith("file:") and choice == "bytes_param":
+                files[name.removeprefix("file:")] = value.bytes_param
+            else:
+                raise InvalidArgumentError(
+                    f"unrecognized load parameter '{name}' of type {choice}; known are 'config' "
+                    "(string_param) and 'file:<path>' (bytes_param)"
+                )
+        # Shielded: a client that goes away does not leave a model half loaded.
+        await asyncio.shield(
+            self._server.load_model(request.model_name, config_override=config, files=files or None)
+        )
+        return pb.RepositoryModelLoadResponse()
+
+    @_answers_errors
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+        _refuse_repository_name(request)
+        unload_dependents = False
+        for name, value in request.parameters.items():
+            if name != "unload_dependents":
+                continue
+            if value.WhichOneof("parameter_choice") != "bool_param":
+                raise InvalidArgumentError("unload parameter 'unload_dependents' must be a bool")
+            unload_dependents = value.bool_param
+        await asyncio.shield(
+            self._server.unload_model(request.model_name, unload_dependents=unload_dependents)
+        )
+        return pb.RepositoryModelUnloadResponse()
+
+    # --- extensions that this release does not have ----------------------------------------
+
+    @_answers_errors
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        raise _absent("system shared memory")
+
+    @_answers_errors
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        raise _absent("system shared memory")
+
+    @_answers_errors
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        raise _absent("system shared memory")
+
+    @_answers_errors
+    async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        raise _absent("CUDA shared memory")
+
+    @_answers_errors
+    async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        raise _absent("CUDA shared memory")
+
+    @_answers_errors
+    async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        raise _absent("CUDA shared memory")
+
+    @_answers_errors
+    async def TraceSetting(self, request: Any, context: Any) -> Any:
+        raise _absent("trace")
+
+    @_answers_errors
+    async def LogSettings(self, request: Any, context: Any) -> Any:
+        raise _absent("logging")
+
+
+def parse_version(text: str, model: str) -> int:
+    """-1 for an empty version. Raises NotFoundError for what is no version number."""
+    if not text:
+        return -1
+    if not text.isascii() or not text.isdigit():
+        raise NotFoundError(
+            f"model '{model}' has no version '{text[:40]}': versions are numbers, empty means the "
+            "latest"
+        )
+    return int(text[:20])
+
+
+def _refuse_repository_name(request: Any) -> None:
+    if request.repository_name:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _absent(what: str) -> UnsupportedError:
+    return UnsupportedError(f"the {what} extension is not available in this release")

@@ -1,0 +1,141 @@
+"""POST .../infer: from body to request, and from the core's answer to a reply, by callbacks only.
+
+Loop thread. Source: spec protocol_http.md C; design: no Task for a unary request.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
+from serving.frontends.http_messages import (
+    HEADER_LENGTH,
+    JSON,
+    OCTETS,
+    Cancel,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    error_response,
+    text_error,
+)
+from serving.options import FrontendOptions
+from serving.protocol import compression
+from serving.protocol.parameters import apply_forwarded_header
+from serving.protocol.v2_http import (
+    DecodedRequest,
+    decode_request,
+    encode_response,
+    parse_header_length,
+)
+from serving.request import InferenceRequest
+from serving.response import InferenceResponse
+
+if TYPE_CHECKING:
+    from serving.model import Model
+    from serving.server import ModelServer
+
+logger = logging.getLogger(__name__)
+
+
+class InferRoute:
+    """Decodes, submits and encodes."""
+
+    def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
+        self._server = server
+        self._max_input_size = options.http_max_input_size
+        pattern = options.http_header_forward_pattern
+        self._forward = re.compile(pattern) if pattern else None
+
+    def refuse_head(self, request: HttpRequest, content_length: int) -> HttpResponse | None:
+        """A JSON body above the limit need not be read to be refused (HTTP-033)."""
+        if content_length <= self._max_input_size or HEADER_LENGTH.lower() in request.headers:
+            return None
+        return error_response(self._too_large(content_length))
+
+    def handle(self, http: HttpRequest, reply: Reply, name: str, version: int) -> Cancel | None:
+        model = self._server.model(name, version)
+        if model.spec.is_decoupled:
+            raise UnsupportedError(
+                f"model '{name}' is decoupled: it may send any number of responses, which HTTP "
+                "infer cannot carry; use the gRPC stream"
+            )
+        decoded = self._decode(http, model, version)
+        request = decoded.request
+        coding = b""
+        accepted = http.headers.get(b"accept-encoding")
+        if accepted is not None:
+            coding = compression.choose_coding(accepted.decode("latin-1")).encode()
+        answer = _Answer(reply, decoded, model, coding)
+        request.on_response = answer.on_response
+        self._server.infer(request)
+        return request.cancel
+
+    def _decode(self, http: HttpRequest, model: Model, version: int) -> DecodedRequest:
+        headers = http.headers
+        body = http.body
+        coding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+        if coding and coding != "identity":
+            body = memoryview(compression.decompress(body, coding, self._max_input_size))
+        length = headers.get(b"inference-header-content-length")
+        header_length = None
+        if length is not None:
+            header_length = parse_header_length(length.decode("latin-1"), len(body))
+        elif len(body) > self._max_input_size:
+            raise self._too_large(len(body))
+        decoded = decode_request(body, header_length, model.spec, version, self._max_input_size)
+        if self._forward is not None:
+            self._forward_headers(http, decoded.request)
+        return decoded
+
+    def _forward_headers(self, http: HttpRequest, request: InferenceRequest) -> None:
+        assert self._forward is not None
+        for raw_name, value in http.raw_headers:
+            name = raw_name.decode("latin-1")
+            if self._forward.search(name):
+                apply_forwarded_header(request, name, value.decode("latin-1"))
+
+    def _too_large(self, size: int) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"the request has {size} bytes of JSON, more than --http-max-input-size allows "
+            f"({self._max_input_size}); send tensors as binary data or raise the option"
+        )
+
+
+class _Answer:
+    """Turns the final response of one request into a reply."""
+
+    __slots__ = ("_coding", "_decoded", "_model", "_reply")
+
+    def __init__(self, reply: Reply, decoded: DecodedRequest, model: Model, coding: bytes) -> None:
+        self._reply = reply
+        self._decoded = decoded
+        self._model = model
+        self._coding = coding
+
+    def on_response(self, response: InferenceResponse) -> None:
+        if not response.is_final:
+            return  # the model is not decoupled; the core refuses a second response
+        try:
+            self._reply(self._render(response))
+        except ServingError as error:
+            self._reply(error_response(error))
+        except Exception:
+            logger.exception("cannot encode a response model=%s", response.model_name)
+            self._reply(text_error(500, "internal error while encoding the response"))
+
+    def _render(self, response: InferenceResponse) -> HttpResponse:
+        if response.error is not None:
+            return error_response(response.error)
+        model = self._model
+        encoded = encode_response(self._decoded, response, model.spec, model.labels_of)
+        http = HttpResponse(200, encoded.parts, JSON)
+        if encoded.is_binary:
+            http.content_type = OCTETS
+            http.headers.append((HEADER_LENGTH, b"%d" % encoded.json_size))
+        if self._coding:
+            http.parts = [compression.compress(encoded.parts, self._coding.decode())]
+            http.headers.append((b"Content-Encoding", self._coding))
+        return http

@@ -1,0 +1,179 @@
+"""The KServe v2 routes: a method and a path lead to a handler; the answer goes back by `reply`.
+
+Transport-neutral, loop thread. Inference is in `http_infer`, the model repository in
+`http_repository`. Source: spec protocol_http.md B.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from serving.errors import ServingError
+from serving.frontends.http_infer import InferRoute
+from serving.frontends.http_messages import (
+    TEXT,
+    Cancel,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    error_response,
+    json_response,
+    text_error,
+)
+from serving.frontends.http_repository import RepositoryRoutes
+from serving.options import FrontendOptions
+
+if TYPE_CHECKING:
+    from serving.server import ModelServer
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[HttpRequest, Reply, str, int], Cancel | None]
+"""Request, reply, model name ("" where the route has none), version (-1 where none is given)."""
+
+_MODEL_PATH = re.compile(
+    r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?(?P<rest>/[a-z_/]+)?"
+)
+_REPOSITORY_PATH = re.compile(
+    r"/v2/repository/(?:(?P<repository>[^/]+)/)??models/(?P<model>[^/]+)/(?P<verb>load|unload)"
+)
+_INDEX_PATH = re.compile(r"/v2/repository(?:/[^/]+)?/index")
+_SHARED_MEMORY_PATH = re.compile(
+    r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)"
+)
+_MAX_CACHED_ROUTES = 1024
+
+
+class HttpRoutes:
+    """Everything that is served on the inference port."""
+
+    def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
+        self._server = server
+        self._infer = InferRoute(server, options)
+        self._repository = RepositoryRoutes(server)
+        self._routes: dict[tuple[bytes, bytes], tuple[Handler, str, int]] = {}
+        self._fixed: dict[str, dict[bytes, Handler]] = {
+            "/v2": {b"GET": self._server_metadata},
+            "/v2/health/live": {b"GET": self._live},
+            "/v2/health/ready": {b"GET": self._ready},
+            "/v2/models/stats": {b"GET": self._statistics},
+            "/v2/logging": {b"GET": _absent("logging"), b"POST": _absent("logging")},
+            "/v2/trace/setting": {b"GET": _absent("trace"), b"POST": _absent("trace")},
+        }
+        self._of_model: dict[str, dict[bytes, Handler]] = {
+            "": {b"GET": self._model_metadata},
+            "/ready": {b"GET": self._model_ready},
+            "/config": {b"GET": self._model_config},
+            "/stats": {b"GET": self._statistics},
+            "/infer": {b"POST": self._infer.handle},
+            "/generate": {b"POST": _absent("generate")},
+            "/generate_stream": {b"POST": _absent("generate")},
+            "/trace/setting": {b"GET": _absent("trace"), b"POST": _absent("trace")},
+        }
+
+    def handle(self, request: HttpRequest, reply: Reply) -> Cancel | None:
+        key = (request.method, request.path)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._find(*key)
+            if len(self._routes) < _MAX_CACHED_ROUTES:
+                self._routes[key] = route
+        handler, model, version = route
+        try:
+            return handler(request, reply, model, version)
+        except ServingError as error:
+            reply(error_response(error))
+        except Exception:
+            logger.exception("a route failed unexpectedly path=%r", request.path)
+            reply(text_error(500, "internal error, see the server's log"))
+        return None
+
+    def refuse_head(self, request: HttpRequest, content_length: int) -> HttpResponse | None:
+        if request.path.endswith(b"/infer"):
+            return self._infer.refuse_head(request, content_length)
+        return None
+
+    def _find(self, method: bytes, raw_path: bytes) -> tuple[Handler, str, int]:
+        path = raw_path.decode("latin-1")
+        methods, model, version = self._lookup(path)
+        if methods is None:
+            return _not_found, "", -1
+        return methods.get(method, _not_allowed), model, version
+
+    def _lookup(self, path: str) -> tuple[dict[bytes, Handler] | None, str, int]:
+        if path in self._fixed:
+            return self._fixed[path], "", -1
+        match = _MODEL_PATH.fullmatch(path)
+        if match is not None:
+            version = int(match["version"][:20]) if match["version"] else -1
+            rest = match["rest"] or ""
+            if rest == "/trace/setting" and version >= 0:
+                return None, "", -1
+            return self._of_model.get(rest), match["model"], version
+        if _INDEX_PATH.fullmatch(path):
+            return {b"POST": self._repository.index}, "", -1
+        match = _REPOSITORY_PATH.fullmatch(path)
+        if match is not None:
+            if match["repository"]:
+                return {b"POST": _named_repository}, match["model"], -1
+            verb = self._repository.load if match["verb"] == "load" else self._repository.unload
+            return {b"POST": verb}, match["model"], -1
+        if _SHARED_MEMORY_PATH.fullmatch(path):
+            absent = _absent("shared memory")
+            return {b"GET": absent, b"POST": absent}, "", -1
+        return None, "", -1
+
+    # --- health and metadata ---------------------------------------------------------------
+
+    def _live(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        reply(HttpResponse(200 if self._server.is_live else 400, [], TEXT))
+
+    def _ready(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        reply(HttpResponse(200 if self._server.is_ready() else 400, [], TEXT))
+
+    def _server_metadata(
+        self, request: HttpRequest, reply: Reply, model: str, version: int
+    ) -> None:
+        reply(json_response(self._server.server_metadata()))
+
+    def _model_metadata(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        reply(json_response(self._server.model_metadata(model, version)))
+
+    def _model_ready(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        if self._server.is_model_ready(model, version):
+            reply(HttpResponse(200, [], TEXT))
+        else:
+            reply(text_error(400, "Model version not ready"))
+
+    def _model_config(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        from serving.config import json_form  # loads the config messages on first use
+
+        reply(json_response(json_form.to_json(self._server.model_config(model, version))))
+
+    def _statistics(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        rows = self._server.model_statistics(model, version)
+        reply(json_response({"model_stats": rows}))
+
+
+def _not_found(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+    reply(text_error(404, "Not Found"))
+
+
+def _not_allowed(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+    reply(text_error(405, "Method Not Allowed"))
+
+
+def _named_repository(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+    reply(text_error(501, "'repository_name' specification is not supported"))
+
+
+def _absent(what: str) -> Handler:
+    """A route of a Triton extension that this release does not have."""
+
+    def answer(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        reply(text_error(501, f"the {what} extension is not available in this release"))
+
+    return answer

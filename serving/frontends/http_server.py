@@ -1,0 +1,383 @@
+"""Our HTTP/1.1 server: an asyncio BufferedProtocol over httptools, for any `Routes`.
+
+Everything runs on the loop thread that created it. Small messages are parsed out of one read buffer
+that all connections of a server share (a read is handed over before the next one starts); a large
+body is received straight into memory of its own size. Requests of one connection may overlap;
+answers leave in the order of the requests, one write for all that are ready in a loop turn.
+Source: design of the hot path: no Task for a unary request, views from socket to session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from dataclasses import dataclass
+from typing import cast
+
+import httptools
+
+from serving.frontends.http_body import BodyBuffer
+from serving.frontends.http_exchange import Exchange
+from serving.frontends.http_messages import (
+    HttpRequest,
+    HttpResponse,
+    Routes,
+    collect_headers,
+    text_error,
+)
+
+logger = logging.getLogger(__name__)
+
+_READ_BUFFER_SIZE = 256 * 1024
+_DIRECT_BODY_ABOVE = 32 * 1024
+"""Bodies larger than this, when incomplete after the first read, get memory of their own."""
+_LINGER_S = 2.0
+"""How long a connection that we close early may still send, so that it sees our answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    max_body_size: int = 2 * 1024**3
+    max_head_size: int = 64 * 1024
+    max_header_count: int = 128
+    max_chunk_count: int = 65_536
+    max_pipelined: int = 64
+    """Requests of one connection in progress; beyond that it is not read."""
+    stall_timeout_s: float = 60.0
+    """A request that has begun must go on within this time, at most twice as long."""
+
+
+class _RefusedError(Exception):
+    """Raised inside parser callbacks to stop parsing; carries the answer."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """One client connection."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._routes = server.routes
+        self._limits = server.limits
+        self._buffer = server.read_buffer
+        self._parser = httptools.HttpRequestParser(self)
+        self._exchanges: deque[Exchange] = deque()
+        self._is_parsing = False
+        self._is_refused = False
+        self._is_write_paused = False
+        self._is_reading = True
+        self._has_progress = True
+        self.transport: asyncio.Transport | None = None
+        self._reset_message()
+
+    def _reset_message(self) -> None:
+        self._target = b""
+        self._raw_headers: list[tuple[bytes, bytes]] = []
+        self._head_size = 0
+        self._chunk_count = 0
+        self._request: HttpRequest | None = None
+        self._body = BodyBuffer()
+        self._awaits_continue = False
+        self._keep_alive = False
+        self._is_http_10 = False
+
+    # --- transport -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._server.forget(self)
+        exchanges, self._exchanges = self._exchanges, deque()
+        for exchange in exchanges:
+            exchange.abandon()
+
+    def eof_received(self) -> bool:
+        return False  # a client that stops sending has gone: close, and cancel what it asked for
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._adjust_reading()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._adjust_reading()
+
+    def _adjust_reading(self) -> None:
+        """Read only while the client takes its answers and has few requests in progress."""
+        want = not self._is_write_paused and len(self._exchanges) < self._limits.max_pipelined
+        if self.transport is None or want == self._is_reading or self.transport.is_closing():
+            return
+        self._is_reading = want
+        if want:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._is_refused or not self._body.is_direct:
+            return self._buffer
+        return self._body.free_space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_refused:
+            return
+        self._has_progress = True
+        self._is_parsing = True
+        try:
+            if self._body.is_direct:
+                self._body.advance(nbytes)
+                if self._body.is_complete:
+                    # The parser stands inside the body that it never saw; a new one starts clean.
+                    self._parser = httptools.HttpRequestParser(self)
+                    self._finish_message()
+            else:
+                self._feed(self._buffer[:nbytes])
+        finally:
+            self._is_parsing = False
+        self.flush()
+        self._adjust_reading()
+
+    def _feed(self, data: memoryview) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._is_refused = True  # whatever follows is not HTTP; the answer closes
+            if self._exchanges:
+                self._exchanges[-1].keep_alive = False
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if not isinstance(cause, _RefusedError):
+                logger.exception("HTTP request failed outside its route", exc_info=cause)
+                cause = _RefusedError(text_error(500, "internal error while reading the request"))
+            self._refuse(cause.response)
+        except httptools.HttpParserError as error:
+            self._refuse(text_error(400, f"malformed HTTP request: {error}"))
+        else:
+            if self._request is None:
+                self._head_size += len(data) if self._target else 0
+                if self._head_size > 2 * self._limits.max_head_size:
+                    self._refuse(text_error(431, "the request's headers are too large"))
+            elif self._body.missing > _DIRECT_BODY_ABOVE:
+                self._body.go_direct()
+
+    # --- parser callbacks ------------------------------------------------------------------
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._raw_headers.append((name, value))
+        self._count_head(len(name) + len(value) + 4)
+        if len(self._raw_headers) > self._limits.max_header_count:
+            raise _RefusedError(
+                text_error(431, f"more than {self._limits.max_header_count} request headers")
+            )
+
+    def _count_head(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self._limits.max_head_size:
+            raise _RefusedError(
+                text_error(431, f"the request's head exceeds {self._limits.max_head_size} bytes")
+            )
+
+    def on_headers_complete(self) -> None:
+        headers = collect_headers(self._raw_headers)
+        request = HttpRequest(
+            self._parser.get_method(), self._target, headers, raw_headers=self._raw_headers
+        )
+        self._request = request
+        self._keep_alive = self._parser.should_keep_alive()
+        self._is_http_10 = self._parser.get_http_version() == "1.0"
+        length = headers.get(b"content-length")
+        size = int(length) if length is not None else -1
+        if size > self._limits.max_body_size:
+            raise _RefusedError(self._too_large())
+        if size > _DIRECT_BODY_ABOVE or headers.get(b"expect"):
+            refusal = self._routes.refuse_head(request, max(size, 0))
+            if refusal is not None:
+                raise _RefusedError(refusal)
+        self._body.expect(size, headers.get(b"inference-header-content-length", b""))
+        if headers.get(b"expect", b"").lower() == b"100-continue":
+            self._awaits_continue = True
+            self._send_continue()
+
+    def _send_continue(self) -> None:
+        if self._awaits_continue and not self._exchanges and self.transport is not None:
+            self._awaits_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._awaits_continue = False
+        self._body.append(body)
+        if self._body.size > self._limits.max_body_size:
+            raise _RefusedError(self._too_large())
+
+    def on_chunk_header(self) -> None:
+        self._chunk_count += 1
+        if self._chunk_count > self._limits.max_chunk_count:
+            raise _RefusedError(
+                text_error(400, f"more than {self._limits.max_chunk_count} chunks in a body")
+            )
+
+    def on_message_complete(self) -> None:
+        self._finish_message()
+
+    def _too_large(self) -> HttpResponse:
+        return text_error(
+            413, f"the request body exceeds the limit of {self._limits.max_body_size} bytes"
+        )
+
+    # --- messages --------------------------------------------------------------------------
+
+    def _finish_message(self) -> None:
+        request = self._request
+        assert request is not None
+        request.body = self._body.view()
+        keep_alive = self._keep_alive and not self._server.closing
+        exchange = Exchange(self, request.method == b"HEAD", keep_alive)
+        exchange.is_http_10 = self._is_http_10
+        self._reset_message()
+        self._exchanges.append(exchange)
+        try:
+            exchange.set_cancel(self._routes.handle(request, exchange))
+        except Exception:
+            logger.exception("a route failed unexpectedly path=%r", request.path)
+            exchange(text_error(500, "internal error, see the server's log"))
+
+    def _refuse(self, response: HttpResponse) -> None:
+        """Answer a message that cannot be read to its end, then close."""
+        self._is_refused = True
+        self._reset_message()
+        exchange = Exchange(self, False, False)
+        self._exchanges.append(exchange)
+        exchange(response)
+
+    def flush(self) -> None:
+        """Write every answer that is ready and in turn."""
+        if self._is_parsing or self.transport is None:
+            return
+        parts: list[bytes | memoryview] = []
+        must_close = False
+        while self._exchanges and not must_close:
+            head = self._exchanges[0]
+            parts += head.take_output()
+            if not head.is_done:
+                break
+            must_close = not head.keep_alive
+            self._exchanges.popleft()
+        if parts:
+            self._write(parts)
+        if must_close:
+            self._close()
+        elif self._awaits_continue:
+            self._send_continue()
+        if not self._is_reading:
+            self._adjust_reading()
+
+    def _write(self, parts: list[bytes | memoryview]) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if len(parts) == 1:
+            transport.write(parts[0])
+        elif sum(map(len, parts)) < 64 * 1024:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
+
+    def _close(self) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        for exchange in self._exchanges:
+            exchange.abandon()
+        self._exchanges.clear()
+        if self._is_refused and transport.can_write_eof():
+            # Closing with unread input would reset the connection before the client has read why.
+            transport.write_eof()
+            asyncio.get_running_loop().call_later(_LINGER_S, transport.close)
+        else:
+            transport.close()
+
+    def shut_down(self) -> None:
+        """Close when idle; otherwise after the answers in progress."""
+        for exchange in self._exchanges:
+            exchange.keep_alive = False
+        if not self._exchanges and self.transport is not None:
+            self.transport.close()
+
+    def check_progress(self) -> None:
+        """Called now and then: give up on a request that has begun and does not go on."""
+        is_begun = bool(self._target)
+        if is_begun and not self._has_progress and self._is_reading and not self._is_refused:
+            self._refuse(text_error(408, "the request did not arrive completely in time"))
+            self.flush()
+        self._has_progress = False
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class HttpServer:
+    """A listening socket and its connections."""
+
+    def __init__(self, routes: Routes, limits: HttpLimits | None = None) -> None:
+        self.routes = routes
+        self.limits = limits or HttpLimits()
+        self.read_buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
+        self.connections: set[HttpConnection] = set()
+        self.closing = False
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._is_idle = asyncio.Event()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, address: str, port: int) -> None:
+        """Listen. Raises OSError when the address is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: HttpConnection(self), address, port, backlog=1024
+        )
+        self.port = _port_of(self._server.sockets[0])
+        self._sweep()
+
+    def _sweep(self) -> None:
+        for connection in list(self.connections):
+            connection.check_progress()
+        loop = asyncio.get_running_loop()
+        self._sweep_timer = loop.call_later(self.limits.stall_timeout_s, self._sweep)
+
+    def forget(self, connection: HttpConnection) -> None:
+        self.connections.discard(connection)
+        if self.closing and not self.connections:
+            self._is_idle.set()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more, let answers in progress go out for `grace_s`, then close."""
+        self.closing = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.shut_down()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._is_idle.wait(), grace_s)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.abort()
+
+
+def _port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])

@@ -1,0 +1,127 @@
+"""The metrics port: GET /metrics in Prometheus text, through the same HTTP adapter. Loop thread.
+
+Device and host figures are sampled at most once in an interval, whoever asks how often.
+Source: spec HTTP-020, metrics.md 6.1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from serving import devices, metrics
+from serving.frontends.http_messages import (
+    TEXT,
+    Cancel,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    text_error,
+)
+from serving.stats import StatsSnapshot
+
+if TYPE_CHECKING:
+    from serving.model import Model
+    from serving.server import ModelServer
+
+_SAMPLE_INTERVAL_S = 2.0
+
+
+class MetricsRoutes:
+    """GET /metrics; every other path answers 200 with nothing, as Triton's does."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+        self._host = _HostSampler()
+        self._gpus: Sequence[devices.GpuSample] = ()
+        self._sampled_at = float("-inf")
+
+    def handle(self, request: HttpRequest, reply: Reply) -> Cancel | None:
+        if request.method != b"GET":
+            reply(text_error(405, "Method Not Allowed"))
+        elif request.path == b"/metrics":
+            reply(HttpResponse(200, [self._page().encode()], metrics.CONTENT_TYPE.encode()))
+        else:
+            reply(HttpResponse(200, [], TEXT))
+        return None
+
+    def refuse_head(self, request: HttpRequest, content_length: int) -> HttpResponse | None:
+        return text_error(413, "the metrics port takes no body")
+
+    def _page(self) -> str:
+        now = time.monotonic()
+        if now - self._sampled_at >= _SAMPLE_INTERVAL_S:
+            self._sampled_at = now
+            self._gpus = devices.sample_gpus()
+            self._host.sample()
+        models = [_Counters(model) for model in self._server.metrics_models()]
+        return metrics.render(models, self._gpus, self._host)
+
+
+@dataclass(slots=True)
+class _Counters:
+    """A model, as `metrics` wants to see it."""
+
+    _model: Model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def version(self) -> int:
+        return self._model.version
+
+    @property
+    def metric_tags(self) -> Mapping[str, str]:
+        return self._model.spec.metric_tags
+
+    @property
+    def load_duration_s(self) -> float:
+        return self._model.load_duration_s
+
+    @property
+    def queued_count(self) -> int:
+        return self._model.queued_count
+
+    @property
+    def inflight_count(self) -> int:
+        return self._model.inflight_count
+
+    @property
+    def instance_count(self) -> int:
+        return self._model.instance_count
+
+    def snapshot(self) -> StatsSnapshot:
+        return self._model.stats.snapshot()
+
+
+class _HostSampler:
+    """CPU use between two samples, and memory, from /proc."""
+
+    def __init__(self) -> None:
+        self.cpu_utilization = 0.0
+        self.memory_total_bytes = 0
+        self.memory_used_bytes = 0
+        self._busy, self._total = _cpu_ticks()
+
+    def sample(self) -> None:
+        busy, total = _cpu_ticks()
+        elapsed = total - self._total
+        self.cpu_utilization = (busy - self._busy) / elapsed if elapsed > 0 else 0.0
+        self._busy, self._total = busy, total
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        self.memory_total_bytes = sizes["MemTotal"]
+        self.memory_used_bytes = sizes["MemTotal"] - sizes.get("MemAvailable", sizes["MemFree"])
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Busy and all clock ticks of all cores since boot."""
+    with open("/proc/stat", encoding="ascii") as file:
+        ticks = [int(field) for field in file.readline().split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return sum(ticks) - idle, sum(ticks)

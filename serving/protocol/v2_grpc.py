@@ -1,0 +1,192 @@
+"""ModelInferRequest to InferenceRequest, InferenceResponse to ModelInferResponse.
+
+Pure; loop thread. Source: spec protocol_grpc.md C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from serving.config.decode import ModelSpec
+from serving.datatypes import BY_NAME, DataType, element_count
+from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.protocol import v2_binary
+from serving.protocol.classification import classify
+from serving.protocol.parameters import apply_parameter
+from serving.request import InferenceRequest, InputTensor, RequestedOutput
+from serving.response import InferenceResponse, ParameterValue
+
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+_ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
+
+
+def decode_request(message: Any, spec: ModelSpec, version: int) -> InferenceRequest:
+    """Build the request; arrays are views of `raw_input_contents`.
+
+    Raises: InvalidArgumentError, UnsupportedError.
+    """
+    request = InferenceRequest(spec.name, version, message.id)
+    for name, value in message.parameters.items():
+        if name == _ENABLE_EMPTY_FINAL:
+            if value.WhichOneof("parameter_choice") != "bool_param":
+                raise InvalidArgumentError(f"parameter '{name}' must be a bool")
+            request.parameters[name] = value.bool_param
+        else:
+            apply_parameter(request, name, _parameter(name, value))
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise InvalidArgumentError(
+            f"request to model '{spec.name}' has {len(message.inputs)} inputs but "
+            f"{len(raw)} entries in raw_input_contents; they must correspond one to one"
+        )
+    for index, item in enumerate(message.inputs):
+        if item.name in request.inputs:
+            raise InvalidArgumentError(
+                f"input '{item.name}' already exists in request for model '{spec.name}'"
+            )
+        request.inputs[item.name] = _input(item, raw[index] if raw else None, spec.name)
+    for item in message.outputs:
+        request.requested_outputs.append(_output(item))
+    return request
+
+
+def _parameter(name: str, value: Any) -> object:
+    choice = value.WhichOneof("parameter_choice")
+    if choice is None:
+        raise InvalidArgumentError(f"parameter '{name}' has no value")
+    return getattr(value, choice)
+
+
+def _input(item: Any, raw: bytes | None, model: str) -> InputTensor:
+    tensor = f"input '{item.name}' of model '{model}'"
+    if item.parameters:
+        _refuse_shared_memory(item.parameters, tensor)
+    datatype = BY_NAME.get(item.datatype)
+    if datatype is None:
+        raise InvalidArgumentError(
+            f"{tensor} has the unknown datatype '{item.datatype}'; known are {', '.join(BY_NAME)}"
+        )
+    shape = v2_binary.check_shape(list(item.shape), tensor)
+    if raw is None:
+        return InputTensor(item.name, datatype, shape, _typed(item, datatype, shape, tensor))
+    if item.HasField("contents"):
+        raise InvalidArgumentError(
+            f"{tensor} has both typed contents and raw_input_contents; use one of them"
+        )
+    array = v2_binary.array_from_bytes(raw, datatype, shape, tensor)
+    return InputTensor(item.name, datatype, shape, array)
+
+
+def _typed(item: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -> Any:
+    """The array of typed contents; integers wider than the datatype are truncated as in Triton."""
+    count = element_count(shape)
+    present = [field.name for field, _ in item.contents.ListFields()]
+    field = _CONTENTS.get(datatype.name)
+    if field is None:
+        raise InvalidArgumentError(
+            f"{tensor} has datatype {datatype.name}, which typed contents cannot carry; use "
+            "raw_input_contents"
+        )
+    if not present and count:
+        raise InvalidArgumentError(f"unable to find data for {tensor}")
+    if any(name != field for name in present):
+        raise InvalidArgumentError(
+            f"unexpected explicit tensor data for {tensor}: {datatype.name} goes into {field}, got "
+            f"{', '.join(present)}"
+        )
+    values = getattr(item.contents, field)
+    if len(values) != count:
+        raise InvalidArgumentError(
+            f"{tensor}: shape {list(shape)} needs {count} elements, {field} has {len(values)}"
+        )
+    if datatype.is_bytes:
+        array = np.empty(count, dtype=np.object_)
+        array[:] = list(values)
+        return array.reshape(shape)
+    wide = {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, datatype.dtype)
+    return np.array(values, dtype=wide).astype(datatype.dtype, copy=False).reshape(shape)
+
+
+def _output(item: Any) -> RequestedOutput:
+    output = RequestedOutput(item.name, binary=True)
+    if not item.parameters:
+        return output
+    where = f"output '{item.name}'"
+    classification = item.parameters.get("classification")
+    if classification is not None:
+        if "shared_memory_region" in item.parameters:
+            raise InvalidArgumentError(
+                f"{where}: 'classification' cannot be combined with 'shared_memory_region'"
+            )
+        is_int = classification.WhichOneof("parameter_choice") == "int64_param"
+        if not is_int or not 0 < classification.int64_param < 2**31:
+            raise InvalidArgumentError(
+                f"{where}: parameter 'classification' must be a positive int64_param"
+            )
+        output.classification_count = classification.int64_param
+    _refuse_shared_memory(item.parameters, where)
+    return output
+
+
+def _refuse_shared_memory(parameters: Mapping[str, Any], where: str) -> None:
+    if "shared_memory_region" in parameters:
+        raise UnsupportedError(
+            f"{where} asks for 'shared_memory_region'; client shared memory is not available in "
+            "this release, send the tensor in the request"
+        )
+    for name in ("shared_memory_offset", "shared_memory_byte_size"):
+        if name in parameters:
+            raise InvalidArgumentError(f"{where} has '{name}' without 'shared_memory_region'")
+
+
+def encode_response(
+    request: InferenceRequest,
+    response: InferenceResponse,
+    spec: ModelSpec,
+    labels_of: Callable[[str], Sequence[str]],
+) -> Any:
+    """A ModelInferResponse of a response without error. Raises InvalidArgumentError."""
+    counts = {item.name: item.classification_count for item in request.requested_outputs}
+    message = service_pb2.ModelInferResponse(
+        model_name=response.model_name, model_version=str(response.model_version), id=response.id
+    )
+    for name, value in response.parameters.items():
+        set_parameter(message.parameters[name], value)
+    for tensor in response.outputs:
+        count = counts.get(tensor.name, 0)
+        if count:
+            tensor = classify(
+                tensor, count, labels_of(tensor.name), has_batch_axis=spec.has_batch_axis
+            )
+        message.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=tensor.shape)
+        raw = v2_binary.bytes_from_array(tensor.array, tensor.datatype)
+        message.raw_output_contents.append(bytes(raw))
+    return message
+
+
+def set_parameter(message: Any, value: ParameterValue) -> None:
+    if isinstance(value, bool):
+        message.bool_param = value
+    elif isinstance(value, int):
+        message.int64_param = value
+    elif isinstance(value, float):
+        message.double_param = value
+    else:
+        message.string_param = value
