@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from console.core import permissions
+from console.accounts.first_admin import FIRST_ADMIN, create_first_admin
 from console.supervision import plan
 from console.supervision.redis_server import RedisServerMissingError
 from console.supervision.supervisor import StartFailedError, Supervisor
-
-FIRST_USER = "admin"
 
 
 class Command(BaseCommand):
@@ -68,12 +65,14 @@ class Command(BaseCommand):
         try:
             plan.check_ports(up_options)
             self._prepare(up_options, options["demo"])
-            login = self._first_login()
+            password = create_first_admin()
             specs = plan.processes(up_options, os.environ)
             supervisor = Supervisor(specs, up_options.data_directory / "logs", self._tell)
-            supervisor.run(lambda: self._welcome(up_options, login))
+            supervisor.run(lambda: self._welcome(up_options, password))
         except (plan.PortTakenError, RedisServerMissingError, StartFailedError) as error:
             raise CommandError(str(error)) from error
+        except ValidationError as error:
+            raise CommandError(f"CONCH_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
 
     def _tell(self, line: str) -> None:
         self.stdout.write(line)
@@ -91,22 +90,12 @@ class Command(BaseCommand):
             shutil.copytree(model, options.repository / model.name)
         self._tell(f"Copied the demo models into {options.repository}")
 
-    def _first_login(self) -> str:
-        """Make the first administrator; the password is shown once and kept nowhere."""
-        users = get_user_model()
-        if users.objects.filter(is_active=True).exists():
-            return ""
-        password = os.environ.get("CONCH_ADMIN_PASSWORD") or secrets.token_urlsafe(12)
-        user = users.objects.create_user(FIRST_USER, password=password)
-        permissions.set_role(user, "admin")
-        return password
-
-    def _welcome(self, options: plan.UpOptions, password: str) -> None:
+    def _welcome(self, options: plan.UpOptions, password: str | None) -> None:
         self._tell("")
         self._tell(f"Conch is up: {plan.console_address(options)}")
-        if password:
+        if password is not None:
             self._tell(
-                f"First login: {FIRST_USER} / {password}   (shown once; change it in Account)"
+                f"First login: {FIRST_ADMIN} / {password}   (shown once; change it in Account)"
             )
         else:
             self._tell("Log in as before; `manage.py changepassword NAME` sets a new password.")
