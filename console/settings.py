@@ -226,6 +226,21 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = DEBUG
 
+# --- uploads and deployments --------------------------------------------------------------------
+
+CONCH_UPLOAD_MAX_BYTES = env_int("CONCH_UPLOAD_MAX_BYTES", 64 << 30, minimum=1)
+CONCH_UPLOAD_MAX_FILES = env_int("CONCH_UPLOAD_MAX_FILES", 20_000, minimum=1)
+CONCH_UPLOAD_KEEP_DAYS = env_int("CONCH_UPLOAD_KEEP_DAYS", 7, minimum=1)
+CONCH_TRASH_DAYS = env_int("CONCH_TRASH_DAYS", 30, minimum=1)
+# A load without an answer after this long has failed; longer than the core's own deadline.
+CONCH_OPERATION_SECONDS = env_int("CONCH_OPERATION_SECONDS", 660, minimum=1)
+# How long one task follows running operations; beat starts the next one.
+CONCH_FOLLOW_SECONDS = env_int("CONCH_FOLLOW_SECONDS", 20)
+CONCH_LOAD_ALL_ON_FIRST_START = env_bool("CONCH_LOAD_ALL_ON_FIRST_START", True)
+# A folder arrives as one form with a field for each file, and its relative path beside it.
+DATA_UPLOAD_MAX_NUMBER_FILES = CONCH_UPLOAD_MAX_FILES
+DATA_UPLOAD_MAX_NUMBER_FIELDS = CONCH_UPLOAD_MAX_FILES + 100
+
 # --- the rest -----------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en-us"

@@ -1,0 +1,166 @@
+"""Gathers what is wanted, observed and tried, and carries out what `decisions` says.
+
+One process does it at a time (a lease row); beat calls every two seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import IntegrityError
+from django.utils import timezone
+
+from console.core import workers as fleet
+from console.deployments import decisions, operations, selectors, services
+from console.deployments.choices import (
+    OPEN_STATES,
+    Action,
+    DeploymentState,
+    TargetState,
+    Trigger,
+    WantedState,
+)
+from console.deployments.decisions import LastLoad, Past, Wanted
+from console.deployments.models import Deployment, DeploymentTarget, DesiredModel, Lease
+from console.repository import selectors as repository
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15
+DISPATCH_LOST_AFTER = timedelta(seconds=5)
+HISTORY = timedelta(hours=24)
+
+
+def take_lease(name: str, *, seconds: int = LEASE_SECONDS) -> str:
+    """The holder's mark when the job is ours now, empty when another process does it."""
+    holder, now = uuid.uuid4().hex, timezone.now()
+    until = now + timedelta(seconds=seconds)
+    if Lease.objects.filter(name=name, until__lte=now).update(holder=holder, until=until):
+        return holder
+    if Lease.objects.filter(name=name).exists():
+        return ""
+    try:
+        Lease.objects.create(name=name, holder=holder, until=until)
+    except IntegrityError:
+        return ""
+    return holder
+
+
+def give_lease(name: str, holder: str) -> None:
+    Lease.objects.filter(name=name, holder=holder).update(until=timezone.now())
+
+
+def reconcile() -> list[Deployment]:
+    """One round: follow, start what got lost, adopt, and close differences."""
+    workers = fleet.get_client().workers()
+    operations.follow()
+    _dispatch_lost()
+    adopt_repository()
+    wanted = [_wanted(row) for row in selectors.desired_all()]
+    steps = decisions.decide(wanted, workers, gather_past(), now=time.time())
+    started = []
+    for (is_load, model, versions), group in decisions.group(steps).items():
+        if is_load and not repository.model_exists(model):
+            continue
+        started.append(
+            services.reconcile_model(
+                model=model,
+                is_load=is_load,
+                worker_ids=[step.worker_id for step in group],
+                versions=versions,
+                reason=group[0].reason,
+            )
+        )
+    return started
+
+
+def _dispatch_lost() -> None:
+    """Deployments whose task never arrived: the broker was away, or a process died."""
+    before = timezone.now() - DISPATCH_LOST_AFTER
+    waiting = Deployment.objects.filter(state=DeploymentState.QUEUED, created_at__lt=before)
+    for deployment_id in waiting.order_by("pk").values_list("pk", flat=True):
+        operations.dispatch(deployment_id)
+    # Claimed by a process that died before it sent anything.
+    Deployment.objects.filter(
+        state=DeploymentState.RUNNING,
+        targets=None,
+        started_at__lt=timezone.now() - timedelta(seconds=60),
+    ).update(state=DeploymentState.QUEUED)
+
+
+def adopt_repository() -> int:
+    """On the very first start every model on disk becomes wanted; returns how many."""
+    if not settings.CONCH_LOAD_ALL_ON_FIRST_START:
+        return 0
+    if DesiredModel.objects.exists() or Deployment.objects.exists():
+        return 0
+    now = timezone.now()
+    rows = [
+        DesiredModel(model=model.name, worker_id="", state=WantedState.LOADED, updated_at=now)
+        for model in repository.models_on_disk()
+        if repository.model_exists(model.name)
+    ]
+    DesiredModel.objects.bulk_create(rows, ignore_conflicts=True)
+    if rows:
+        logger.info("first start: every model of the repository is wanted, count=%s", len(rows))
+    return len(rows)
+
+
+def _wanted(row: DesiredModel) -> Wanted:
+    answered = None
+    if row.deployment_id is not None:
+        answered = frozenset(
+            DeploymentTarget.objects.filter(
+                deployment_id=row.deployment_id,
+                state__in=(TargetState.SUCCEEDED, TargetState.FAILED),
+            ).values_list("worker_id", flat=True)
+        ) | _answered_later(row)
+    return Wanted(
+        model=row.model,
+        worker_id=row.worker_id,
+        is_loaded=row.state == WantedState.LOADED,
+        versions=None if row.versions is None else tuple(row.versions),
+        changed_at=row.updated_at.timestamp(),
+        answered=answered,
+    )
+
+
+def _answered_later(row: DesiredModel) -> frozenset[str]:
+    """Workers that the reconciler brought up to this wish afterwards."""
+    return frozenset(
+        DeploymentTarget.objects.filter(
+            deployment__model=row.model,
+            deployment__trigger=Trigger.RECONCILER,
+            sent_at__gt=row.updated_at,
+            state__in=(TargetState.SUCCEEDED, TargetState.FAILED),
+        ).values_list("worker_id", flat=True)
+    )
+
+
+def gather_past() -> Past:
+    """What was tried lately, per worker and model."""
+    past = Past(
+        open_models=frozenset(
+            Deployment.objects.filter(state__in=OPEN_STATES).values_list("model", flat=True)
+        )
+    )
+    rows = (
+        DeploymentTarget.objects.filter(sent_at__gt=timezone.now() - HISTORY)
+        .select_related("deployment")
+        .order_by("sent_at")
+    )
+    for row in rows:
+        key = (row.worker_id, row.deployment.model)
+        past.last[key] = LastLoad(
+            sent_at=row.sent_at.timestamp(),
+            is_open=row.state == TargetState.SENT,
+            is_refused=row.action == Action.LOAD and row.state == TargetState.FAILED,
+            finished_at=row.finished_at.timestamp() if row.finished_at else None,
+        )
+        if row.action == Action.LOAD and row.deployment.trigger == Trigger.RECONCILER:
+            past.attempts.setdefault(key, []).append(row.sent_at.timestamp())
+    return past

@@ -1,0 +1,61 @@
+"""Celery tasks of deployments, on the console's queue; each takes ids and may run twice."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from celery import shared_task
+from django.conf import settings
+
+from console.core.background import send
+from console.deployments import operations, reconcile
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_EVERY_S = 0.2
+
+
+@shared_task(queue="console")
+def dispatch_deployment(deployment_id: int) -> None:
+    """Send a deployment's operations to its workers, then see that somebody follows them."""
+    if operations.dispatch(deployment_id):
+        send(follow_deployments)
+
+
+@shared_task(queue="console")
+def follow_deployments() -> None:
+    """Follow all running operations while there are any; one process does it at a time."""
+    holder = reconcile.take_lease("follow", seconds=settings.CONCH_FOLLOW_SECONDS + 5)
+    if not holder:
+        return
+    try:
+        deadline = time.monotonic() + settings.CONCH_FOLLOW_SECONDS
+        while operations.follow() and time.monotonic() < deadline:
+            time.sleep(FOLLOW_EVERY_S)
+    finally:
+        reconcile.give_lease("follow", holder)
+
+
+@shared_task(queue="console")
+def reconcile_deployments() -> None:
+    """One round of the reconciler; a Redis that is away is tried again by the next beat."""
+    holder = reconcile.take_lease("reconcile")
+    if not holder:
+        return
+    try:
+        reconcile.reconcile()
+    except (OSError, ConnectionError) as error:
+        logger.warning("reconcile postponed: %s", error)
+    finally:
+        reconcile.give_lease("reconcile", holder)
+
+
+BEAT = {
+    "deployments-reconcile": {
+        "task": "console.deployments.tasks.reconcile_deployments",
+        "schedule": 2.0,
+        # A round that nobody took in time is of no use later.
+        "options": {"expires": 4},
+    }
+}
