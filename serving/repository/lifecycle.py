@@ -104,6 +104,11 @@ class Lifecycle:
         names = [name] if name else sorted(self._ready)
         return [model for item in names for _, model in sorted(self._ready.get(item, {}).items())]
 
+    def all_models(self) -> list[Model]:
+        """Those that serve and those that drain."""
+        records = (record for item in self._records.values() for record in item.values())
+        return [record.model for record in records if record.model is not None]
+
     def entries(self, name: str = "") -> Iterator[IndexEntry]:
         for item in [name] if name else sorted(self.names()):
             if item in self._failures:

@@ -221,7 +221,7 @@ class RepositoryManager:
         try:
             async with self._slots:
                 prepared = await self._before_deadline(
-                    self._spawn(self._in_thread(lambda: self._loader.prepare(source)), "orphan"),
+                    self._spawn(self._in_thread(lambda: self._loader.prepare(source)), "attempt"),
                     "reading its configuration",
                 )
         except ServingError as error:
@@ -274,7 +274,7 @@ class RepositoryManager:
     async def _load_version(self, prepared: PreparedModel, version: int) -> Model:
         async with self._slots:
             task = self._spawn(
-                self._loader.load_version(prepared, version, self._threads), "orphan"
+                self._loader.load_version(prepared, version, self._threads), "attempt"
             )
             return await self._before_deadline(task, "loading", self._close_late)
 
@@ -284,11 +284,12 @@ class RepositoryManager:
         phase: str,
         late: Callable[[asyncio.Task[T]], None] = lambda task: None,
     ) -> T:
-        """Never cancels: a thread cannot be interrupted, so a late result is put away instead."""
+        """A thread cannot be interrupted: it is left alone, and a late result is put away."""
         await asyncio.wait({task}, timeout=self._load_timeout_s)
         if task.done():
             return task.result()
         task.add_done_callback(late)
+        task.cancel()
         raise UnavailableError(
             f"{phase} did not end within {self._load_timeout_s:g} s; the attempt was given up"
         )

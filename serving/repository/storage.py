@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.errors import InvalidArgumentError
+from serving.repository.layout import version_problem
 
 FileStamp = tuple[str, int, int]
 """Path relative to the model directory, mtime in ns, size."""
@@ -53,9 +54,7 @@ def stamp_model(directory: Path) -> ModelStamp:
 
 def version_number(name: str) -> int | None:
     """The version that a directory name stands for; None for `01`, `abc`, `-1`. REP-004."""
-    if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name[0] == "0"):
-        return None
-    return int(name)
+    return None if version_problem(name) else int(name)
 
 
 def check_root(root: Path) -> None:

@@ -49,6 +49,7 @@ class FakeLoader:
     prepared: list[Source] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     hanging: int = 0
+    most_at_once: int = 0
     is_stubborn: bool = False
     """Goes on when it is cancelled."""
 
@@ -82,7 +83,9 @@ class FakeLoader:
             raise ZeroDivisionError("oops")
         if content == "hang":
             self.hanging += 1
+            self.most_at_once = max(self.most_at_once, self.hanging)
             self.release.wait(5)
+            self.hanging -= 1
         return content
 
 

@@ -1,0 +1,306 @@
+"""The command line's vocabulary: every tritonserver option by name, those we have with their form.
+
+Data and converters only; `serving.cli` parses with it. Source: spec CLI-001..172.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.options import ControlMode
+
+_INT64_MAX = 2**63 - 1
+
+
+class OptionError(Exception):
+    """A value that an option cannot take; the message says which ones it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    name: str
+    group: str
+    form: str
+    """How the value looks in --help; empty for an option without value."""
+    help: str
+    convert: Callable[[str], object] = str
+    is_repeatable: bool = False
+    alias: str = ""
+
+
+def boolean(text: str) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in known:
+        raise OptionError("expects true, false, 1 or 0")
+    return known[text.lower()]
+
+
+def integer(low: int, high: int = _INT64_MAX) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        digits = text.strip()
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", digits) or not low <= int(digits) <= high:
+            limit = f"from {low} to {high}" if high != _INT64_MAX else f"of at least {low}"
+            raise OptionError(f"expects a whole number {limit}")
+        return int(digits)
+
+    return convert
+
+
+def control_mode(text: str) -> ControlMode:
+    try:
+        return ControlMode(text)
+    except ValueError:
+        raise OptionError("expects none, explicit or poll") from None
+
+
+def log_format(text: str) -> str:
+    if text not in ("default", "ISO8601"):
+        raise OptionError("expects default or ISO8601")
+    return text
+
+
+def regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"is not a regular expression: {error}") from None
+    return text
+
+
+def not_empty(text: str) -> str:
+    if not text.strip():
+        raise OptionError("must not be empty")
+    return text
+
+
+def path(text: str) -> Path:
+    return Path(not_empty(text))
+
+
+def backend_setting(text: str) -> tuple[str, str, str]:
+    """`<backend>,<key>=<value>`, or `<key>=<value>` for all -> (backend, key, value)."""
+    head, equals, value = text.partition("=")
+    backend, comma, key = head.partition(",")
+    if not comma:
+        backend, key = "", head
+    if not equals or not key.strip() or (comma and not backend.strip()):
+        raise OptionError("expects <backend>,<key>=<value>, or <key>=<value> for all backends")
+    return backend.strip(), key.strip(), value
+
+
+_port = integer(0, 65535)
+
+SUPPORTED: Sequence[Option] = (
+    Option("help", "Server", "", "Print this text and exit."),
+    Option("id", "Server", "<name>", "Name in the server's metadata. Default: triton.", not_empty),
+    Option(
+        "exit-timeout-secs",
+        "Server",
+        "<seconds>",
+        "How long running requests may take to finish at exit. Default: 30.",
+        integer(0),
+    ),
+    Option(
+        "log-verbose",
+        "Logging",
+        "<level>",
+        "0 is off; 1 and more log what the server does in detail. Default: 0.",
+        integer(0),
+    ),
+    Option("log-info", "Logging", "<boolean>", "Log notices. Default: true.", boolean),
+    Option("log-warning", "Logging", "<boolean>", "Log warnings. Default: true.", boolean),
+    Option("log-error", "Logging", "<boolean>", "Log errors. Default: true.", boolean),
+    Option(
+        "log-format", "Logging", "<format>", "default or ISO8601. Default: default.", log_format
+    ),
+    Option(
+        "model-repository",
+        "Model repository",
+        "<directory>",
+        "Where models are; once for each repository. Required.",
+        path,
+        is_repeatable=True,
+        alias="model-store",
+    ),
+    Option(
+        "exit-on-error",
+        "Model repository",
+        "<boolean>",
+        "Exit with status 1 when a model fails to load at start. Default: true.",
+        boolean,
+    ),
+    Option(
+        "disable-auto-complete-config",
+        "Model repository",
+        "",
+        "Take config.pbtxt as it is, fill in nothing from the model.",
+    ),
+    Option(
+        "strict-readiness",
+        "Model repository",
+        "<boolean>",
+        "Ready only while every model is. Default: true.",
+        boolean,
+    ),
+    Option(
+        "model-control-mode",
+        "Model repository",
+        "<mode>",
+        "none (load all at start), explicit (by --load-model and API), or poll. Default: none.",
+        control_mode,
+    ),
+    Option(
+        "repository-poll-secs",
+        "Model repository",
+        "<seconds>",
+        "How often mode poll looks for changes. Default: 15.",
+        integer(0, 86_400 * 365),
+    ),
+    Option(
+        "load-model",
+        "Model repository",
+        "<name>",
+        "Mode explicit: load this model at start; repeatable. '*' alone loads all.",
+        not_empty,
+        is_repeatable=True,
+    ),
+    Option(
+        "model-load-thread-count",
+        "Model repository",
+        "<count>",
+        "How many models load at once. Default: 4.",
+        integer(1, 1024),
+    ),
+    Option(
+        "model-load-timeout-secs",
+        "Model repository",
+        "<seconds>",
+        "Conch's own: a load that takes longer has failed. Default: 600.",
+        integer(1),
+    ),
+    Option("allow-http", "HTTP", "<boolean>", "Serve HTTP. Default: true.", boolean),
+    Option(
+        "http-address",
+        "HTTP",
+        "<address>",
+        "Default: 127.0.0.1. Only this machine can reach it; tritonserver's default is 0.0.0.0.",
+        not_empty,
+    ),
+    Option("http-port", "HTTP", "<port>", "0 takes a free one. Default: 8000.", _port),
+    Option(
+        "http-header-forward-pattern",
+        "HTTP",
+        "<regex>",
+        "Request headers that become request parameters. Default: none.",
+        regex,
+    ),
+    Option(
+        "http-max-input-size",
+        "HTTP",
+        "<bytes>",
+        "Largest JSON of a request, and largest JSON tensor. Default: 67108864.",
+        integer(1),
+    ),
+    Option("allow-grpc", "gRPC", "<boolean>", "Serve gRPC. Default: true.", boolean),
+    Option(
+        "grpc-address",
+        "gRPC",
+        "<address>",
+        "Default: 127.0.0.1 (tritonserver: 0.0.0.0).",
+        not_empty,
+    ),
+    Option("grpc-port", "gRPC", "<port>", "0 takes a free one. Default: 8001.", _port),
+    Option("allow-metrics", "Metrics", "<boolean>", "Serve /metrics. Default: true.", boolean),
+    Option(
+        "metrics-address", "Metrics", "<address>", "Default: what --http-address is.", not_empty
+    ),
+    Option("metrics-port", "Metrics", "<port>", "0 takes a free one. Default: 8002.", _port),
+    Option("backend-directory", "Backends", "<directory>", "Where more backends are.", path),
+    Option(
+        "backend-config",
+        "Backends",
+        "<backend>,<key>=<value>",
+        "Setting of a backend; <key>=<value> goes to all of them. Repeatable.",
+        backend_setting,
+        is_repeatable=True,
+    ),
+    Option(
+        "strict-model-config",
+        "Deprecated",
+        "<boolean>",
+        "true is --disable-auto-complete-config.",
+        boolean,
+    ),
+)
+
+NOT_YET: frozenset[str] = frozenset(
+    [
+        "allow-client-shm",
+        "allow-cpu-metrics",
+        "allow-gpu-metrics",
+        "allow-sagemaker",
+        "allow-vertex-ai",
+        "buffer-manager-thread-count",
+        "cache-config",
+        "cache-directory",
+        "cuda-memory-pool-byte-size",
+        "cuda-virtual-address-size",
+        "enable-peer-access",
+        "grpc-http2-max-pings-without-data",
+        "grpc-http2-max-ping-strikes",
+        "grpc-http2-min-recv-ping-interval-without-data",
+        "grpc-infer-allocation-pool-size",
+        "grpc-infer-response-compression-level",
+        "grpc-infer-thread-count",
+        "grpc-keepalive-permit-without-calls",
+        "grpc-keepalive-time",
+        "grpc-keepalive-timeout",
+        "grpc-max-connection-age",
+        "grpc-max-connection-age-grace",
+        "grpc-max-response-pool-size",
+        "grpc-restricted-protocol",
+        "grpc-root-cert",
+        "grpc-server-cert",
+        "grpc-server-key",
+        "grpc-use-ssl",
+        "grpc-use-ssl-mutual",
+        "host-policy",
+        "http-restricted-api",
+        "http-thread-count",
+        "log-file",
+        "metrics-config",
+        "metrics-interval-ms",
+        "min-supported-compute-capability",
+        "model-config-name",
+        "model-load-gpu-limit",
+        "model-load-retry-count",
+        "model-namespacing",
+        "pinned-memory-pool-byte-size",
+        "rate-limit",
+        "rate-limit-resource",
+        "repoagent-directory",
+        "response-cache-byte-size",
+        "reuse-grpc-port",
+        "reuse-http-port",
+        "sagemaker-port",
+        "sagemaker-safe-port-range",
+        "sagemaker-thread-count",
+        "trace-config",
+        "trace-count",
+        "trace-file",
+        "trace-level",
+        "trace-log-frequency",
+        "trace-rate",
+        "vertex-ai-default-model",
+        "vertex-ai-port",
+        "vertex-ai-thread-count",
+    ]
+)
+"""Options of tritonserver that are refused by name, so that nobody relies on a setting in vain."""
+
+BY_NAME: dict[str, Option] = {option.name: option for option in SUPPORTED} | {
+    option.alias: option for option in SUPPORTED if option.alias
+}

@@ -1,0 +1,76 @@
+"""Logging as tritonserver's options ask for it: which levels, which format, to stderr.
+
+Text that came from a client is escaped, so that a line break in it cannot forge a record.
+Source: spec LOG-001, LOG-003.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+_LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    verbose: int = 0
+    info: bool = True
+    warning: bool = True
+    error: bool = True
+    format: str = "default"
+    """default or ISO8601."""
+
+
+class LevelFilter(logging.Filter):
+    """Each level has its own switch, as in tritonserver."""
+
+    def __init__(self, options: LogOptions) -> None:
+        super().__init__()
+        self._options = options
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        options = self._options
+        if record.levelno >= logging.ERROR:
+            return options.error
+        if record.levelno >= logging.WARNING:
+            return options.warning
+        if record.levelno >= logging.INFO:
+            return options.info
+        return options.verbose > 0
+
+
+class TritonFormatter(logging.Formatter):
+    def __init__(self, log_format: str = "default") -> None:
+        super().__init__()
+        self._is_iso = log_format == "ISO8601"
+
+    def format(self, record: logging.LogRecord) -> str:
+        letter = _LETTERS.get(record.levelno, "E" if record.levelno > logging.ERROR else "I")
+        message = _escaped(record.getMessage())
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        moment = time.gmtime(record.created)
+        if self._is_iso:
+            head = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment) + f" {letter}"
+        else:
+            micros = int(record.created % 1 * 1e6)
+            head = letter + time.strftime("%m%d %H:%M:%S", moment) + f".{micros:06d}"
+        return f"{head} {record.process} {record.name}] {message}"
+
+
+def configure(options: LogOptions) -> None:
+    """Send the records of this process to stderr. Replaces what was configured before."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(TritonFormatter(options.format))
+    handler.addFilter(LevelFilter(options))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG if options.verbose > 0 else logging.INFO)
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

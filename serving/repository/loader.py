@@ -1,0 +1,209 @@
+"""From the files of a model to running Models: read, complete, check, load.
+
+`prepare` and `_complete` block and run in loading threads; `load_version` runs on the loop. Holds
+no state but the backends, which exist once for each server. Source: spec AUT-01.., REP-002..006.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.backends.base import Backend, ModelContext
+from serving.backends.registry import BackendRegistry
+from serving.clock import Clock
+from serving.config import complete, json_form, pbtxt
+from serving.config.decode import ModelSpec, decode
+from serving.config.findings import Finding, Severity, errors_of, one_line
+from serving.config.pbtxt import ParsedConfig
+from serving.config.protobuf import pb
+from serving.config.report import Available
+from serving.config.validate import validate
+from serving.errors import InvalidArgumentError
+from serving.model import Model
+from serving.repository import layout
+from serving.repository.source import Source
+from serving.repository.version_policy import missing_versions, select_versions
+
+logger = logging.getLogger(__name__)
+
+_CONFIG = "config.pbtxt"
+_MOST_FINDINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A config that is read and sound as far as it can be judged without the model file."""
+
+    source: Source
+    parsed: ParsedConfig
+    config: pb.ModelConfig
+    versions: Collection[int]
+
+
+class ModelLoader:
+    def __init__(
+        self,
+        backends: BackendRegistry,
+        clock: Clock,
+        *,
+        auto_complete: bool = True,
+        gpu_count: int = 0,
+        backend_config: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self._backends = backends
+        self._clock = clock
+        self._auto_complete = auto_complete
+        self._gpu_count = gpu_count
+        self._backend_config = backend_config or {}
+
+    def prepare(self, source: Source) -> Prepared:
+        parsed = self._read(source)
+        config = pb.ModelConfig()
+        if parsed.config is not None:
+            config.CopyFrom(parsed.config)
+        complete.fill_identity(config, name=source.name, model_directory=source.directory)
+        return Prepared(source, parsed, config, self._select(source, config))
+
+    async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
+        loop = asyncio.get_running_loop()
+        context, backend = await loop.run_in_executor(threads, self._complete, prepared, version)
+        return await Model.load(
+            context, backend, clock=self._clock, executor=threads, gpu_count=self._gpu_count
+        )
+
+    def _read(self, source: Source) -> ParsedConfig:
+        override = source.request.config
+        if override is not None:
+            return ParsedConfig("", json_form.from_json(override), [], file="config override")
+        path = source.directory / _CONFIG
+        if not path.exists():
+            if not self._auto_complete:
+                raise InvalidArgumentError(
+                    f"{_CONFIG} is missing and --disable-auto-complete-config is set; add the file"
+                )
+            return ParsedConfig("", pb.ModelConfig(), [])
+        try:
+            text, findings = pbtxt.read_text(path)
+        except OSError as error:
+            raise InvalidArgumentError(f"{_CONFIG} cannot be read: {error.strerror}") from error
+        _refuse(findings)
+        parsed = pbtxt.parse(text or "")
+        _refuse(parsed.findings)
+        return parsed
+
+    def _select(self, source: Source, config: pb.ModelConfig) -> list[int]:
+        scanned = layout.scan_model(source.directory)
+        available = scanned.versions
+        for entry in scanned.ignored:
+            logger.warning("%s model=%s", entry.reason, source.name)
+        wanted = source.request.versions
+        if wanted is not None:
+            absent = sorted(wanted - set(available))
+            if absent or not wanted:
+                raise InvalidArgumentError(
+                    f"asked for version {_listed(absent) or 'none'}, but the model directory has "
+                    f"{_listed(available) or 'no version'}"
+                )
+            return sorted(wanted)
+        for version in missing_versions(config.version_policy, available):
+            logger.error(
+                "version %d is named by the version policy and has no directory model=%s",
+                version,
+                source.name,
+            )
+        versions = select_versions(config.version_policy, available)
+        if not versions:
+            raise InvalidArgumentError(_no_version(source.name, scanned))
+        return versions
+
+    def _complete(self, prepared: Prepared, version: int) -> tuple[ModelContext, Backend]:
+        config = pb.ModelConfig()
+        config.CopyFrom(prepared.config)
+        directory = prepared.source.directory
+        backend = self._backends.get(config.backend)
+        settings = {
+            **self._backend_config.get("", {}),
+            **self._backend_config.get(backend.name, {}),
+        }
+        if self._auto_complete:
+            backend.auto_complete(
+                ModelContext(_partial_spec(config), config, version, directory, settings)
+            )
+        complete.complete(
+            config,
+            name=prepared.source.name,
+            model_directory=directory,
+            gpu_count=self._gpu_count,
+            cpu_instance_count=backend.default_cpu_instance_count,
+        )
+        self._check(prepared, config, directory)
+        try:
+            spec = decode(config)
+        except ValueError as error:
+            raise InvalidArgumentError(f"{_CONFIG}: {error}") from error
+        return ModelContext(spec, config, version, directory, settings), backend
+
+    def _settings(self, backend: str) -> dict[str, str]:
+        everyone = self._backend_config.get("", {})
+        return {**everyone, **self._backend_config.get(backend, {})}
+
+    def _check(self, prepared: Prepared, config: pb.ModelConfig, directory: Path) -> None:
+        parsed = ParsedConfig(
+            prepared.parsed.text,
+            config,
+            [],
+            prepared.parsed.file,
+            prepared.parsed.places,
+            prepared.parsed.lines,
+        )
+        findings = validate(
+            parsed,
+            directory_name=prepared.source.name,
+            model_directory=directory,
+            strict=not self._auto_complete,
+            available=Available(self._gpu_count, frozenset(self._backends.names())),
+        )
+        _refuse(findings)
+        for finding in findings:
+            level = logging.WARNING if finding.severity is Severity.WARNING else logging.DEBUG
+            logger.log(level, "%s model=%s", one_line(finding), prepared.source.name)
+
+
+def _partial_spec(config: pb.ModelConfig) -> ModelSpec:
+    """The spec as far as the config goes; tensors wait for the backend when one lacks its type."""
+    try:
+        return decode(config)
+    except ValueError:
+        bare = pb.ModelConfig()
+        bare.CopyFrom(config)
+        bare.ClearField("input")
+        bare.ClearField("output")
+        bare.ClearField("model_warmup")
+        return decode(bare)
+
+
+def _refuse(findings: Iterable[Finding]) -> None:
+    errors = errors_of(findings)
+    if errors:
+        told = "; ".join(one_line(error) for error in errors[:_MOST_FINDINGS])
+        left = len(errors) - _MOST_FINDINGS
+        raise InvalidArgumentError(f"{told}; and {left} more" if left > 0 else told)
+
+
+def _no_version(name: str, scanned: layout.ModelDirectory) -> str:
+    causes = errors_of(layout.check_layout(scanned))
+    if not scanned.versions and causes:
+        return one_line(causes[0])
+    return (
+        f"at least one version must be available under the version policy of model '{name}': its "
+        f"directory has {_listed(scanned.versions) or 'no version'}; correct version_policy"
+    )
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

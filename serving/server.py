@@ -1,0 +1,339 @@
+"""ModelServer: the core as front ends and workers see it, one object on one event loop.
+
+Owns the repository manager, the lifecycle and the backends; `infer` is the door of the hot path.
+Everything here is called on the loop thread. Source: spec HTTP-001..012, REP-050..086.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from serving import TRITON_COMPATIBLE_VERSION, devices
+from serving.backends.registry import BackendRegistry
+from serving.clock import LoopClock
+from serving.config.decode import TensorSpec
+from serving.config.protobuf import pb
+from serving.errors import (
+    InvalidArgumentError,
+    ModelLoadError,
+    NotFoundError,
+    ServingError,
+    UnavailableError,
+)
+from serving.model import Model
+from serving.options import ControlMode, ServerOptions
+from serving.repository.lifecycle import Lifecycle
+from serving.repository.load_threads import LoadThreads
+from serving.repository.loader import ModelLoader
+from serving.repository.manager import RepositoryManager
+from serving.repository.poller import Poller
+from serving.repository.source import LoadRequest
+from serving.repository.states import IndexEntry
+from serving.repository.storage import check_root
+from serving.request import InferenceRequest
+from serving.response import InferenceResponse
+from serving.stats import statistics_json
+
+logger = logging.getLogger(__name__)
+
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+
+class ModelServer:
+    """Made on its loop, or before it runs; `start` and everything after on the loop."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self._listeners: list[Callable[[IndexEntry], None]] = []
+        self._lifecycle = Lifecycle(self._announce)
+        self._threads = LoadThreads()
+        self._manager: RepositoryManager | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._is_started = False
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        state = "stopping" if self._is_stopping else "started" if self._is_started else "new"
+        return f"<ModelServer {state} {self._lifecycle!r}>"
+
+    # Life
+
+    async def start(self) -> None:
+        """Load what the control mode asks for.
+
+        Raises: InvalidArgumentError for a repository that is no directory; ModelLoadError when a
+        model failed and exit_on_error is set.
+        """
+        options = self.options
+        loop = asyncio.get_running_loop()
+        gpu_count = await loop.run_in_executor(self._threads, self._look_around)
+        manager = self._manager = self._make_manager(gpu_count)
+        failed = await manager.load_all(self._names_at_start())
+        for error in failed.values():
+            logger.error("%s", error.message)
+        if failed and options.exit_on_error:
+            raise ModelLoadError(_failed_at_start(failed))
+        if options.model_control_mode is ControlMode.POLL:
+            self._start_polling(manager)
+        self._is_started = True
+
+    async def stop(self) -> bool:
+        """Not ready, refuse new requests, finish those accepted, unload.
+
+        Takes exit_timeout_secs at most. False: something had not finished by then.
+        """
+        self._is_stopping = True
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+        is_clean = True
+        if self._manager is not None:
+            is_clean = await self._manager.close(self.options.exit_timeout_secs)
+        if not is_clean:
+            logger.warning(
+                "exit timeout of %g s expired with %d requests unfinished",
+                self.options.exit_timeout_secs,
+                sum(model.inflight_count for model in self._lifecycle.all_models()),
+            )
+        self._threads.shutdown()
+        return is_clean
+
+    @property
+    def is_live(self) -> bool:
+        return True
+
+    def is_ready(self) -> bool:
+        if not self._is_started or self._is_stopping:
+            return False
+        return not self.options.strict_readiness or self._lifecycle.is_serving_everything()
+
+    # Inference
+
+    def infer(self, request: InferenceRequest) -> None:
+        """Every outcome is one final response through `request.on_response`."""
+        try:
+            if self._is_stopping:
+                raise UnavailableError("Server is stopping, no new inference requests are accepted")
+            model = self._lifecycle.resolve(request.model_name, request.model_version)
+        except ServingError as error:
+            if request.on_response is not None:
+                request.on_response(request.error_response(error))
+            return
+        model.infer(request)
+
+    async def infer_async(self, request: InferenceRequest) -> InferenceResponse:
+        """The final response. Raises ServingError when it is an error."""
+        answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
+
+        def take(response: InferenceResponse) -> None:
+            if response.is_final and not answer.done():
+                answer.set_result(response)
+
+        request.on_response = take
+        self.infer(request)
+        try:
+            response = await answer
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+        if response.error is not None:
+            raise response.error
+        return response
+
+    # What is served
+
+    def model(self, name: str, version: int = -1) -> Model:
+        """A READY one. Raises NotFoundError or UnavailableError."""
+        return self._lifecycle.resolve(name, version)
+
+    def is_model_ready(self, name: str, version: int = -1) -> bool:
+        """Raises NotFoundError for a model or version that is not known at all."""
+        try:
+            return self._lifecycle.resolve(name, version).is_ready
+        except UnavailableError:
+            return False
+        except NotFoundError:
+            if version == -1 and self._lifecycle.is_known(name):
+                return False
+            raise
+
+    def ready_versions(self, name: str) -> list[int]:
+        return self._lifecycle.ready_versions(name)
+
+    def metrics_models(self) -> Iterable[Model]:
+        """Every READY model, by name and version."""
+        return self._lifecycle.ready_models()
+
+    def server_metadata(self) -> dict[str, Any]:
+        return {
+            "name": self.options.server_id,
+            "version": TRITON_COMPATIBLE_VERSION,
+            "extensions": list(EXTENSIONS),
+        }
+
+    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+        model = self.model(name, version)
+        spec = model.spec
+        versions = self.ready_versions(name) if version == -1 else [version]
+
+        def described(tensors: Iterable[TensorSpec]) -> list[dict[str, Any]]:
+            return [
+                {
+                    "name": tensor.name,
+                    "datatype": tensor.datatype.name,
+                    "shape": list(spec.metadata_shape(tensor)),
+                }
+                for tensor in tensors
+            ]
+
+        return {
+            "name": name,
+            "versions": [str(item) for item in versions],
+            "platform": spec.platform or spec.backend,
+            "inputs": described(spec.inputs.values()),
+            "outputs": described(spec.outputs.values()),
+        }
+
+    def model_config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        return self.model(name, version).config
+
+    def model_statistics(self, name: str = "", version: int = -1) -> list[dict[str, Any]]:
+        """Rows of "model_stats". Raises InvalidArgumentError for what is not served (HTTP-070)."""
+        if name and version != -1:
+            try:
+                models = [self.model(name, version)]
+            except (NotFoundError, UnavailableError) as error:
+                raise InvalidArgumentError(
+                    f"requested model version is not available: {error.message}"
+                ) from error
+        else:
+            models = self._lifecycle.ready_models(name)
+            if name and not models:
+                raise InvalidArgumentError(
+                    f"requested model '{name}' is not available for model statistics"
+                )
+        return [statistics_json(item.name, item.version, item.stats.snapshot()) for item in models]
+
+    # The repository
+
+    def repository_index(self, ready_only: bool = False) -> list[IndexEntry]:
+        if self._manager is None:
+            return []
+        return self._manager.index(ready_only=ready_only)
+
+    async def load_model(
+        self,
+        name: str,
+        *,
+        config_override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        versions: Collection[int] | None = None,
+    ) -> None:
+        """Returns when the model is READY.
+
+        `versions`: serve exactly these until the next load.
+        Raises: UnavailableError outside explicit mode; ModelLoadError, InvalidArgumentError.
+        """
+        manager = self._controllable()
+        chosen = None if versions is None else frozenset(versions)
+        await manager.load(name, LoadRequest(config_override, dict(files or {}), chosen))
+
+    async def unload_model(
+        self, name: str, *, version: int | None = None, unload_dependents: bool = False
+    ) -> None:
+        """Returns when the model no longer gets requests; it drains in the background.
+
+        `unload_dependents` concerns models that only an ensemble brought in; no ensemble can be
+        loaded in this release, so there are none.
+        """
+        await self._controllable().unload(name, version)
+
+    def add_state_listener(self, callback: Callable[[IndexEntry], None]) -> None:
+        """`callback` gets the row of every version that changes its state."""
+        self._listeners.append(callback)
+
+    async def settled(self) -> None:
+        """Wait until nothing loads, drains or closes."""
+        if self._manager is not None:
+            await self._manager.settled()
+
+    def _controllable(self) -> RepositoryManager:
+        mode = self.options.model_control_mode
+        if mode is not ControlMode.EXPLICIT:
+            reason = "polling is enabled" if mode is ControlMode.POLL else "mode is none"
+            raise UnavailableError(
+                f"explicit model load / unload is not allowed if {reason}; start the server with "
+                "--model-control-mode=explicit"
+            )
+        if self._manager is None:
+            raise UnavailableError("the server is still starting; try again in a moment")
+        return self._manager
+
+    def _look_around(self) -> int:
+        """Blocking: are the repositories there, and how many GPUs?"""
+        for root in self.options.model_repositories:
+            check_root(root)
+        return devices.gpu_count()
+
+    def _make_manager(self, gpu_count: int) -> RepositoryManager:
+        options = self.options
+        loader = ModelLoader(
+            BackendRegistry(options.backend_directory),
+            LoopClock(asyncio.get_running_loop()),
+            auto_complete=options.auto_complete_config,
+            gpu_count=gpu_count,
+            backend_config=options.backend_config,
+        )
+        return RepositoryManager(
+            options.model_repositories,
+            self._lifecycle,
+            loader,
+            self._threads,
+            load_slots=options.model_load_thread_count,
+            load_timeout_s=options.model_load_timeout_secs,
+        )
+
+    def _names_at_start(self) -> Iterable[str] | None:
+        """None: all."""
+        options = self.options
+        if options.model_control_mode is not ControlMode.EXPLICIT or options.load_models == ("*",):
+            return None
+        return options.load_models
+
+    def _start_polling(self, manager: RepositoryManager) -> None:
+        poller = Poller(manager, self.options.repository_poll_secs)
+        for name in {entry.name for entry in self._lifecycle.entries()}:
+            stamp = manager.served_stamp(name)
+            if stamp is not None:
+                poller.tracker.record_loaded(name, stamp)
+        self._polling = asyncio.get_running_loop().create_task(poller.run())
+
+    def _announce(self, entry: IndexEntry) -> None:
+        for listener in self._listeners:
+            try:
+                listener(entry)
+            except Exception:
+                # A listener is an onlooker: whatever is wrong with it, the load goes on.
+                logger.exception("a state listener failed model=%s", entry.name)
+
+
+def _failed_at_start(failed: Mapping[str, ServingError]) -> str:
+    told = "; ".join(error.message for _, error in sorted(failed.items()))
+    return f"failed to load all models: {told}"

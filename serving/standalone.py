@@ -1,0 +1,114 @@
+"""The life of `python -m serving`: open ports, load, tell, wait for a signal, finish, stop.
+
+Ports open before models load: a port that is taken stops the start at once, and probes see a server
+that is live and not yet ready. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+
+from serving.cli import CommandLine
+from serving.errors import ServingError
+from serving.frontends import Frontends, start_frontends
+from serving.repository.states import IndexEntry
+from serving.server import ModelServer
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 1.0
+_FAILURE = 1
+
+
+async def serve(line: CommandLine) -> int:
+    """Runs until SIGTERM or SIGINT. Returns the exit status: 0, or 1 with a message on stderr."""
+    stop = asyncio.Event()
+    _watch_signals(stop)
+    server = ModelServer(line.server)
+    try:
+        frontends = await start_frontends(server, line.frontends)
+    except OSError as error:
+        return _fail(f"cannot listen: {error}")
+    _log_ports(line, frontends)
+    failure = await _start(server, stop)
+    if not failure and not stop.is_set():
+        _log_models(server.repository_index())
+        _freeze()
+        await stop.wait()
+    logger.info("stopping: not ready, no new requests, finishing those accepted")
+    is_clean = await server.stop()
+    await frontends.stop(_GRACE_S)
+    if failure:
+        return _fail(failure)
+    return 0 if is_clean else _fail("exit timeout expired before all requests had finished")
+
+
+async def _start(server: ModelServer, stop: asyncio.Event) -> str:
+    """Start unless `stop` comes first. Returns what went wrong, or an empty text."""
+    starting = asyncio.ensure_future(server.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return ""
+    try:
+        starting.result()
+    except ServingError as error:
+        return error.message
+    return ""
+
+
+def _watch_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            sys.stderr.write(f"{number.name} again: exiting at once\n")
+            sys.stderr.flush()
+            os._exit(_FAILURE)
+        logger.info("%s received", number.name)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def _log_ports(line: CommandLine, frontends: Frontends) -> None:
+    options = line.frontends
+    for name, address, port in (
+        ("HTTP", options.http_address, frontends.http_port),
+        ("gRPC", options.grpc_address, frontends.grpc_port),
+        ("metrics", options.metrics_address, frontends.metrics_port),
+    ):
+        if port:
+            logger.info("%s on %s:%d", name, address, port)
+
+
+def _log_models(index: list[IndexEntry]) -> None:
+    """The start-up table of models, one record a row (spec LOG-005)."""
+    rows = [("Model", "Version", "Status")]
+    for entry in index:
+        version = "-" if entry.version is None else str(entry.version)
+        status = entry.state or "not loaded"
+        rows.append((entry.name, version, f"{status}: {entry.reason}" if entry.reason else status))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, version, status in rows:
+        logger.info("| %s | %s | %s", name.ljust(widths[0]), version.ljust(widths[1]), status)
+
+
+def _freeze() -> None:
+    """What is alive now stays alive: spare the collector from walking it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return _FAILURE
