@@ -1,0 +1,98 @@
+"""Rules about warm-up samples, as far as they can be told without running them."""
+
+from __future__ import annotations
+
+from math import prod
+
+from serving.config.protobuf import pb
+from serving.config.report import Report
+from serving.config.schema import map_path
+from serving.config.validate_model import escapes, file_size
+from serving.datatypes import BY_CONFIG_NUMBER
+
+
+def check_warmup(report: Report) -> None:
+    if report.is_ensemble:
+        return
+    for index, sample in enumerate(report.config.model_warmup):
+        path = f"model_warmup[{index}]"
+        limit = report.config.max_batch_size
+        if sample.batch_size > max(limit, 1):
+            report.warning(
+                f"{path}.batch_size",
+                f"warmup setting '{sample.name}': batch_size {sample.batch_size} is larger than "
+                f"max_batch_size {limit}",
+                f"use at most {max(limit, 1)}",
+                code="VAL-62",
+            )
+        for name, item in sample.inputs.items():
+            _check_input(report, map_path(f"{path}.inputs", name), sample, name, item)
+        _check_complete(report, path, sample)
+
+
+def _check_complete(report: Report, path: str, sample: pb.ModelWarmup) -> None:
+    for item in report.config.input:
+        if item.name not in sample.inputs and not item.optional:
+            report.error(
+                path,
+                f"warmup setting '{sample.name}' gives no input '{item.name}'",
+                "add it under inputs",
+                code="VAL-62",
+            )
+
+
+def _check_input(
+    report: Report, path: str, sample: pb.ModelWarmup, name: str, item: pb.ModelWarmup.Input
+) -> None:
+    label = f"warmup setting '{sample.name}', input '{name}'"
+    declared = {known.name: known for known in report.config.input}
+    if declared and name not in declared:
+        report.error(
+            path,
+            f"{label}: the model has no such input",
+            f"inputs: {', '.join(declared)}",
+            code="VAL-62",
+        )
+    if any(dim < 1 for dim in item.dims):
+        report.error(
+            f"{path}.dims",
+            f"{label}: dims {list(item.dims)} must be fixed, without -1 or 0",
+            "write the size to warm up with",
+            code="VAL-62",
+        )
+    datatype = BY_CONFIG_NUMBER.get(item.data_type)
+    if datatype is None:
+        report.error(path, f"{label} must specify 'data_type'", code="VAL-62")
+    choice = item.WhichOneof("input_data_type")
+    if choice is None:
+        report.error(
+            path,
+            f"{label} must say where its data comes from",
+            "one of zero_data: true, random_data: true, input_data_file",
+            code="VAL-62",
+        )
+    elif choice == "input_data_file" and datatype is not None:
+        _check_file(report, f"{path}.input_data_file", label, item, datatype.size)
+
+
+def _check_file(
+    report: Report, path: str, label: str, item: pb.ModelWarmup.Input, element_size: int
+) -> None:
+    if report.model_directory is None:
+        return
+    name = item.input_data_file
+    size = None if escapes(name) else file_size(report.model_directory / "warmup", name)
+    needed = element_size * prod(item.dims)
+    if size is None:
+        report.error(
+            path,
+            f"{label}: no file 'warmup/{name}' in the model directory",
+            "warm-up data lies in the directory 'warmup' of the model",
+            code="VAL-62",
+        )
+    elif size < needed:
+        report.error(
+            path,
+            f"{label}: 'warmup/{name}' has {size} bytes, {needed} are needed",
+            code="VAL-62",
+        )
