@@ -1,0 +1,125 @@
+"""Finds and imports the file with a model's class, and says precisely what is wrong with it.
+
+Runs in a child process only: importing runs the user's code and changes `sys.path`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from serving.backends.base import ModelContext
+from serving.backends.python import pb_utils
+from serving.errors import ModelLoadError
+
+CLASS_NAME = "TritonPythonModel"
+DEFAULT_FILENAME = "model.py"
+MAX_FRAMES = 20
+MAX_ERROR_CHARACTERS = 8192
+_CORE = str(Path(__file__).resolve().parents[2])
+
+
+def model_name(context: ModelContext) -> str:
+    """Of the config, which may be all that there is before auto-complete."""
+    return context.config.name or context.model_directory.name
+
+
+def model_path(context: ModelContext) -> Path:
+    """Raises: ModelLoadError when there is no such file."""
+    filename = context.config.default_model_filename or DEFAULT_FILENAME
+    path = context.version_directory / filename
+    shown = f"{model_name(context)}/{context.version}/{filename}"
+    if not filename.endswith(".py"):
+        raise ModelLoadError(
+            f"model '{model_name(context)}': default_model_filename '{filename}' does not end in "
+            ".py, as the file of a Python model must"
+        )
+    if not path.is_file():
+        raise ModelLoadError(
+            f"model '{model_name(context)}': unable to find '{shown}': put the file with the class "
+            f"{CLASS_NAME} there, or name it in default_model_filename"
+        )
+    return path
+
+
+def import_model(context: ModelContext) -> type[Any]:
+    """The user's class. Raises: ModelLoadError naming file, line and cause."""
+    path = model_path(context)
+    shown = f"{model_name(context)}/{context.version}/{path.name}"
+    version_directory = str(context.version_directory)
+    pb_utils.install(version_directory)
+    sys.path.insert(0, version_directory)
+    sys.path.append(str(context.model_directory))
+    # The version folder is the package, as in Triton, so that relative imports work.
+    name = f"{context.version}.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ModelLoadError(_syntax_text(shown, error, context)) from error
+    except Exception as error:
+        raise ModelLoadError(f"importing '{shown}' failed: {describe(error, context)}") from error
+    found = getattr(module, CLASS_NAME, None)
+    if not isinstance(found, type):
+        raise ModelLoadError(f"'{shown}' defines no class {CLASS_NAME}")
+    if not callable(getattr(found, "execute", None)):
+        raise ModelLoadError(f"class {CLASS_NAME} in '{shown}' has no method execute")
+    return found
+
+
+def call(what: str, context: ModelContext, function: Callable[..., Any], *arguments: object) -> Any:
+    """Run a hook of the model while it loads. Raises: ModelLoadError naming hook and cause."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise ModelLoadError(
+            f"model '{model_name(context)}': {what} failed: {describe(error, context)}"
+        ) from error
+
+
+def describe(error: BaseException, context: ModelContext) -> str:
+    """Type, message, and where in the model's code, innermost call first; bounded.
+
+    Paths below the model's folder are shown relative to it; frames of the core are left out.
+    """
+    kind = type(error)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    if kind.__module__.startswith("serving."):
+        name = kind.__name__
+    text = f"{name}: {error}"
+    if len(text) > MAX_ERROR_CHARACTERS:
+        text = text[:MAX_ERROR_CHARACTERS] + "..."
+    lines = []
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((_CORE, "<frozen importlib")):
+            where = _shown_path(frame.filename, context)
+            lines.append(f"  {where}({frame.lineno}): {frame.name}")
+    if not lines:
+        return text
+    return "\n".join([text, "", "At:", *lines[:MAX_FRAMES]])
+
+
+def _shown_path(filename: str, context: ModelContext) -> str:
+    try:
+        return str(Path(filename).relative_to(context.model_directory))
+    except ValueError:
+        return filename
+
+
+def _syntax_text(shown: str, error: SyntaxError, context: ModelContext) -> str:
+    where = shown
+    if error.filename:
+        path = _shown_path(error.filename, context)
+        where = path if path == error.filename else f"{model_name(context)}/{path}"
+    text = f"'{where}', line {error.lineno}: {type(error).__name__}: {error.msg}"
+    if error.text:
+        text += f": {error.text.strip()}"
+    return text

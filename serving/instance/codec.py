@@ -1,0 +1,92 @@
+"""Requests, responses and errors to and from the messages of the wire. Pure functions."""
+
+from __future__ import annotations
+
+from serving.errors import ErrorCode, FailureReason, ServingError, error_from_code
+from serving.instance.shared_tensors import TensorPacker, TensorUnpacker
+from serving.instance.wire import ErrorHeader, RequestHeader, ResponseHeader, WireError
+from serving.request import InferenceRequest, InputTensor, RequestedOutput
+from serving.response import InferenceResponse, OutputTensor
+
+
+def request_header(number: int, request: InferenceRequest, packer: TensorPacker) -> RequestHeader:
+    return RequestHeader(
+        number,
+        request.id,
+        [packer.add(item.name, item.datatype, item.array) for item in request.inputs.values()],
+        [output.name for output in request.requested_outputs],
+        request.parameters,
+        request.correlation_id,
+        request.sequence_start,
+        request.sequence_end,
+        request.priority,
+        request.timeout_us,
+        request.batch_size,
+    )
+
+
+def request_from(
+    header: RequestHeader, unpacker: TensorUnpacker, model_name: str, model_version: int
+) -> InferenceRequest:
+    inputs = {}
+    for item in header.inputs:
+        datatype, array = unpacker.unpack(item)
+        inputs[item.name] = InputTensor(item.name, datatype, item.shape, array)
+    return InferenceRequest(
+        model_name,
+        model_version,
+        header.id,
+        inputs,
+        [RequestedOutput(name) for name in header.outputs],
+        header.parameters,
+        header.correlation_id,
+        header.sequence_start,
+        header.sequence_end,
+        header.priority,
+        header.timeout_us,
+        batch_size=header.batch_size,
+    )
+
+
+def response_header(
+    number: int, response: InferenceResponse, packer: TensorPacker
+) -> ResponseHeader:
+    return ResponseHeader(
+        number,
+        [packer.add(item.name, item.datatype, item.array) for item in response.outputs],
+        response.parameters,
+        None if response.error is None else error_header(response.error),
+        response.is_final,
+        response.is_null,
+    )
+
+
+def response_from(
+    header: ResponseHeader, unpacker: TensorUnpacker, request: InferenceRequest, version: int
+) -> InferenceResponse:
+    outputs = []
+    for item in header.outputs:
+        datatype, array = unpacker.unpack(item)
+        outputs.append(OutputTensor(item.name, datatype, item.shape, array))
+    return InferenceResponse(
+        request.model_name,
+        version,
+        request.id,
+        outputs,
+        header.parameters,
+        None if header.error is None else error_from(header.error),
+        header.is_final,
+        header.is_null,
+    )
+
+
+def error_header(error: ServingError) -> ErrorHeader:
+    return ErrorHeader(error.code.name, error.message, error.failure_reason.name)
+
+
+def error_from(header: ErrorHeader) -> ServingError:
+    try:
+        code, reason = ErrorCode[header.code], FailureReason[header.reason]
+    except KeyError:
+        raise WireError(f"unknown error code {header.code!r} or reason") from None
+    return error_from_code(code, header.message, reason)

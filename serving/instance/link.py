@@ -1,0 +1,234 @@
+"""One life of an instance process as the loop sees it: process, channel, shared segments.
+
+Created for each start and thrown away at the end of the process. Loop thread only; the watching
+thread's report is brought to the loop here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from serving.errors import InternalError, ModelLoadError, ServingError
+from serving.instance import wire
+from serving.instance.channel import LoopChannel
+from serving.instance.child_process import ChildProcess, ExitReport, spawn
+from serving.instance.codec import error_from, request_header
+from serving.instance.shared_tensors import (
+    PeerSegments,
+    SegmentPool,
+    TensorPacker,
+    TensorUnpacker,
+)
+from serving.request import InferenceRequest
+
+logger = logging.getLogger(__name__)
+model_logger = logging.getLogger("serving.models")
+
+_decode_responses = msgspec.msgpack.Decoder(wire.Responses).decode
+_decode_failed = msgspec.msgpack.Decoder(wire.LoadFailed).decode
+_decode_closed = msgspec.msgpack.Decoder(wire.Closed).decode
+_decode_log = msgspec.msgpack.Decoder(wire.Log).decode
+_decode_segments = msgspec.msgpack.Decoder(wire.Segments).decode
+
+
+class InstanceLink:
+    """`on_responses` gets each RESPONSES message; `on_end` the reason of an end after `start`."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        *,
+        on_responses: Callable[[wire.Responses, TensorUnpacker], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._name = name
+        self._model = model
+        self._on_responses = on_responses
+        self._on_end = on_end
+        self._pool = SegmentPool()
+        self._peer = PeerSegments(writable=False)
+        self._process: ChildProcess | None = None
+        self._channel: LoopChannel | None = None
+        self._loaded: asyncio.Future[ServingError | None] = self._loop.create_future()
+        self._ended: asyncio.Future[ExitReport] = self._loop.create_future()
+        self._is_started = False
+        self._fault = ""
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def start(self, load: wire.Load, timeout_s: float) -> None:
+        """Start the process and load the model. On failure the process is gone when it raises."""
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = await self._spawn(theirs)
+        except OSError as error:
+            ours.close()
+            raise InternalError(
+                f"instance '{self._name}': its process could not be started: {error}"
+            ) from error
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._channel = LoopChannel(self._loop, ours, self._on_frame, self._on_channel_error)
+        try:
+            self._channel.send(wire.pack(wire.Kind.LOAD, load))
+            await self._wait_loaded(timeout_s)
+        except BaseException:
+            self.kill()
+            await asyncio.shield(self._ended)
+            raise
+        self._is_started = True
+
+    async def _spawn(self, sock: socket.socket) -> ChildProcess:
+        spawning = asyncio.wrap_future(
+            spawn(self._name, self._model, sock, self._report_exit), loop=self._loop
+        )
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            # The socket must not be closed, and its number used again, before the fork.
+            (await spawning).kill()
+            raise
+
+    async def _wait_loaded(self, timeout_s: float) -> None:
+        await asyncio.wait(
+            (self._loaded, self._ended), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if self._loaded.done():
+            error = self._loaded.result()
+            if error is not None:
+                raise error
+        elif self._ended.done():
+            raise ModelLoadError(
+                f"instance '{self._name}': its process {self._ended.result()} while it loaded the "
+                "model"
+            )
+        else:
+            raise ModelLoadError(
+                f"instance '{self._name}' did not finish loading within {timeout_s:g} s; see "
+                "what its initialize waits for, or raise the load timeout"
+            )
+
+    def execute(self, batch: int, requests: Sequence[tuple[int, InferenceRequest]]) -> None:
+        """Raises ServingError when a request cannot be put on the wire; nothing is sent then."""
+        assert self._channel is not None
+        packer = TensorPacker(self._pool)
+        try:
+            headers = [request_header(number, item, packer) for number, item in requests]
+            descriptors = packer.finish()
+            message = wire.Execute(batch, headers, self._peer.take_released())
+            frame = wire.pack(wire.Kind.EXECUTE, message, packer.blobs, len(descriptors))
+        except (ValueError, TypeError, OverflowError, OSError, MemoryError) as error:
+            raise InternalError(
+                f"the requests could not be handed to instance '{self._name}': {error}"
+            ) from error
+        self._channel.send(frame, descriptors)
+        self._send_forgotten()
+
+    def cancel(self, number: int) -> None:
+        if self._channel is not None:
+            self._channel.send(wire.pack(wire.Kind.CANCEL, wire.Cancel([number])))
+
+    async def stop(self, timeout_s: float) -> None:
+        """Finalize the model and end the process; kill it after `timeout_s`."""
+        self._is_started = False
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(wire.pack(wire.Kind.CLOSE, wire.Close()))
+            await asyncio.wait((self._ended,), timeout=timeout_s)
+            if not self._ended.done():
+                logger.warning(
+                    "finalize did not end within %g s, the process is killed model=%s instance=%s",
+                    timeout_s,
+                    self._model,
+                    self._name,
+                )
+        finally:
+            self.kill()
+        await asyncio.shield(self._ended)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _send_forgotten(self) -> None:
+        if self._pool.forgotten and self._channel is not None:
+            forgotten, self._pool.forgotten = self._pool.forgotten, []
+            self._channel.send(wire.pack(wire.Kind.SEGMENTS, wire.Segments([], forgotten)))
+
+    def _on_frame(self, frame: wire.Frame) -> None:
+        try:
+            if frame.descriptors:
+                self._peer.add(frame.descriptors)
+            self._dispatch(frame)
+        except msgspec.DecodeError as error:
+            raise wire.WireError(f"message of kind {frame.kind}: {error}") from None
+
+    def _dispatch(self, frame: wire.Frame) -> None:
+        if frame.kind == wire.Kind.RESPONSES:
+            message = _decode_responses(frame.header)
+            if message.released:
+                self._pool.release(message.released)
+            self._on_responses(message, TensorUnpacker(frame, self._peer))
+        elif frame.kind == wire.Kind.LOG:
+            record = _decode_log(frame.header)
+            extra = {"model": self._model, "instance": self._name, "stream": "log"}
+            model_logger.log(record.level, "%s: %s", self._name, record.text, extra=extra)
+        elif frame.kind == wire.Kind.SEGMENT_NEWS:
+            news = _decode_segments(frame.header)
+            self._pool.release(news.released)
+            self._peer.forget(news.forgotten)
+        elif frame.kind == wire.Kind.LOADED:
+            self._settle(None)
+        elif frame.kind == wire.Kind.LOAD_FAILED:
+            self._settle(error_from(_decode_failed(frame.header).error))
+        elif frame.kind == wire.Kind.CLOSED:
+            error = _decode_closed(frame.header).error
+            if error:
+                logger.error(
+                    "finalize failed: %s model=%s instance=%s", error, self._model, self._name
+                )
+
+    def _settle(self, error: ServingError | None) -> None:
+        if not self._loaded.done():
+            self._loaded.set_result(error)
+
+    def _on_channel_error(self, reason: str) -> None:
+        """The child has closed its end, which it does by dying only, or has sent nonsense."""
+        self._fault = reason
+        self.kill()
+
+    def _report_exit(self, report: ExitReport) -> None:
+        """Watching thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._end, report)
+        except RuntimeError:
+            logger.debug("the event loop is closed instance=%s", self._name)
+
+    def _end(self, report: ExitReport) -> None:
+        if self._channel is not None:
+            if not self._fault:
+                self._channel.drain()
+            self._channel.close()
+        self._pool.close()
+        self._peer.close()
+        if not self._ended.done():
+            self._ended.set_result(report)
+        if self._is_started:
+            self._is_started = False
+            reason = f"its process {report}"
+            if self._fault:
+                reason = f"its process broke the protocol ({self._fault}) and was ended"
+            self._on_end(reason)

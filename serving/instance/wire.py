@@ -1,0 +1,200 @@
+"""What crosses between a worker and an instance process: frames, message kinds, message types.
+
+A frame is a 16-byte prefix (payload length, header length, number of file descriptors, kind), a
+msgpack header, and inline tensor bytes. Descriptors of shared segments travel beside the first
+byte of their frame. Requests have numbers of their own, so that a request may get several
+responses, in any order, also after its batch is done; a frame may carry the answers of a whole
+batch. Pure functions and types; used by the loop thread of the worker and by the child.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+import msgspec
+
+from serving.response import ParameterValue
+
+PREFIX = struct.Struct("<IIIB3x")
+MAX_PAYLOAD_BYTES = 1 << 30
+MAX_DESCRIPTORS = 64
+ALIGNMENT = 16
+"""Of inline tensors, relative to the start of a payload."""
+INLINE = -1
+"""Segment number of a tensor whose bytes are in the frame."""
+
+
+class Kind(enum.IntEnum):
+    """Message kinds. Numbers are never reused; 1-31 go to the child, 32-63 to the worker."""
+
+    LOAD = 1
+    EXECUTE = 2
+    CANCEL = 3
+    SEGMENTS = 4
+    CLOSE = 5
+    CALL_RESULT = 6
+    """Answers to CALL: inference on another model, load, unload, ready (BLS)."""
+    CHECK_READY = 7
+
+    LOADED = 32
+    LOAD_FAILED = 33
+    RESPONSES = 34
+    SEGMENT_NEWS = 35
+    CLOSED = 36
+    LOG = 37
+    CALL = 38
+    METRICS = 39
+    READY = 40
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """Base of all messages: positional on the wire, fields are only ever added at the end."""
+
+
+class TensorHeader(Message):
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    segment: int
+    offset: int
+    nbytes: int
+
+
+class RequestHeader(Message):
+    number: int
+    id: str
+    inputs: list[TensorHeader]
+    outputs: list[str]
+    """Empty: every output of the model."""
+    parameters: dict[str, ParameterValue]
+    correlation_id: int | str
+    sequence_start: bool
+    sequence_end: bool
+    priority: int
+    timeout_us: int
+    batch_size: int
+
+
+class ErrorHeader(Message):
+    code: str
+    message: str
+    reason: str
+
+
+class ResponseHeader(Message):
+    number: int
+    outputs: list[TensorHeader]
+    parameters: dict[str, ParameterValue]
+    error: ErrorHeader | None
+    is_final: bool
+    is_null: bool
+
+
+class Load(Message):
+    backend: str
+    """Name, or `module:Class`."""
+    config: bytes
+    version: int
+    model_directory: str
+    backend_config: dict[str, str]
+    instance_name: str
+    instance_kind: str
+    device_id: int
+
+
+class Loaded(Message):
+    pid: int
+
+
+class LoadFailed(Message):
+    error: ErrorHeader
+
+
+class Execute(Message):
+    batch: int
+    requests: list[RequestHeader]
+    released: list[int]
+    """Segments of the child whose tensors the worker no longer needs."""
+
+
+class Cancel(Message):
+    numbers: list[int]
+
+
+class Responses(Message):
+    responses: list[ResponseHeader]
+    released: list[int]
+    """Segments of the worker whose tensors the child no longer needs."""
+    batch: int = -1
+    """Number of the batch that is done with this message; -1: none."""
+    error: ErrorHeader | None = None
+    """With `batch`: execute failed; every request of the batch without a final response fails."""
+    input_end_ns: int = 0
+    output_start_ns: int = 0
+
+
+class Segments(Message):
+    """News on shared segments, for either side."""
+
+    released: list[int]
+    """Segments of the receiver whose tensors the sender no longer needs."""
+    forgotten: list[int]
+    """Segments of the sender that it will not use again: unmap them."""
+
+
+class Close(Message):
+    pass
+
+
+class Closed(Message):
+    error: str
+    """What finalize raised, or empty."""
+
+
+class Log(Message):
+    level: int
+    """Number as in `logging`."""
+    text: str
+
+
+@dataclass(slots=True)
+class Frame:
+    """One received frame. Inline tensors are views of `payload` and keep it alive."""
+
+    kind: int
+    header: memoryview
+    payload: bytearray
+    data_start: int
+    descriptors: list[int]
+
+
+class WireError(Exception):
+    """The other side sent something that is no message of this wire."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def aligned(length: int) -> int:
+    return (length + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def pack(
+    kind: Kind, message: Message, blobs: list[bytes] | None = None, descriptor_count: int = 0
+) -> bytes:
+    """One frame. `blobs` are inline tensors; each starts at a multiple of ALIGNMENT."""
+    header = _encoder.encode(message)
+    if not blobs:
+        return PREFIX.pack(len(header), len(header), descriptor_count, kind) + header
+    parts = [b"", header]
+    length = len(header)
+    for blob in blobs:
+        gap = aligned(length) - length
+        if gap:
+            parts.append(bytes(gap))
+        parts.append(blob)
+        length += gap + len(blob)
+    parts[0] = PREFIX.pack(length, len(header), descriptor_count, kind)
+    return b"".join(parts)
