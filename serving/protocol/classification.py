@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.datatypes import BY_NAME
+from serving.datatypes import BY_NAME, element_count
 from serving.errors import InvalidArgumentError
 from serving.response import OutputTensor
 
@@ -32,7 +32,8 @@ def classify(
             "classified; ask for the tensor itself"
         )
     batch = output.shape[0] if has_batch_axis and output.shape else 1
-    rows = output.array.reshape(batch, -1) if output.array.size else output.array.reshape(batch, 0)
+    width = element_count(output.shape[1:] if has_batch_axis else output.shape)
+    rows = output.array.reshape(batch, width)
     k = min(count, rows.shape[1])
     values = np.empty((batch, k), dtype=np.object_)
     for index, row in enumerate(rows):
