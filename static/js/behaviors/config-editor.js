@@ -2,13 +2,14 @@
 // check of the text while it is typed. Without this file the textarea and the save buttons work.
 
 import { THEME, createMode } from "../config_editor/pbtxt_mode.js";
+import { annotate, findings } from "../config_editor/annotations.js";
 import { completer } from "../config_editor/completion.js";
 
 const PAUSE_MS = 350;
 
 export function connect(form) {
   const field = form.querySelector("textarea[name=text]");
-  const state = { form, field, saved: form.dataset.saved ?? field.value, timer: 0, abort: null, editor: null };
+  const state = { form, field, saved: form.querySelector("[data-part=saved]").defaultValue, timer: 0, abort: null, editor: null };
   const listen = new AbortController();
   const { signal } = listen;
   if (window.ace) state.editor = createEditor(state);
@@ -99,29 +100,6 @@ async function check(state) {
   } catch (problem) {
     if (problem.name !== "AbortError") showStatus(state, `The check did not answer (${problem.message}); saving still checks.`);
   }
-}
-
-function findings() {
-  return [...document.querySelectorAll("#config-findings [data-severity]")].map((item) => ({
-    severity: item.dataset.severity,
-    line: Number(item.dataset.line || 0),
-    column: Number(item.dataset.column || 1),
-    text: item.querySelector("[data-part=message]")?.textContent.trim() ?? "",
-  }));
-}
-
-// Marks in the gutter and behind the lines that have a finding.
-function annotate(state) {
-  const { session } = state.editor ?? {};
-  if (!session) return;
-  (state.markers ?? []).forEach((marker) => session.removeMarker(marker));
-  const { Range } = window.ace.require("ace/range");
-  const placed = findings().filter(({ line }) => line > 0 && line <= session.getLength());
-  const kinds = { error: "error", warning: "warning", note: "info" };
-  session.setAnnotations(placed.map(({ line, column, text, severity }) => ({ row: line - 1, column: column - 1, text, type: kinds[severity] })));
-  state.markers = placed
-    .filter(({ severity }) => severity !== "note")
-    .map(({ line, severity }) => session.addMarker(new Range(line - 1, 0, line - 1, 1), `line--${severity}`, "fullLine"));
 }
 
 function showStatus(state, problem = "") {

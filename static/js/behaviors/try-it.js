@@ -1,7 +1,7 @@
 // The Try it tab: picks the view for the model, sends its requests, shows answers and snippets.
 
 import { infer } from "../kserve.js";
-import { clear, el } from "../try_it/dom.js";
+import { clear, el, stateMark } from "../try_it/dom.js";
 import { showAnswer, showFailure } from "../try_it/result.js";
 import { TOKEN_NOTE, asCurl, asPython } from "../try_it/snippets.js";
 
@@ -32,7 +32,7 @@ function context(page) {
   return {
     model,
     send: (request, options) => send(page, request, options),
-    settle: (count) => clear(page.answer, el("p", { class: "answer-line" }, el("span", { class: "state state--ready" }, "200 OK"), ` · ${count} requests, ${(page.total / count).toFixed(1)} ms each`)),
+    settle: (count) => clear(page.answer, el("p", { class: "answer-line" }, stateMark("ok", "200 OK"), ` · ${count} requests, ${(page.total / count).toFixed(1)} ms each`)),
     labels: async (output) => (await fetch(`${model.labels_url}?output=${encodeURIComponent(output)}`).then((answer) => answer.json())).labels,
     // Runs a piece of work; what it throws is shown where the verdict would be.
     report: async (work, verdict) => {

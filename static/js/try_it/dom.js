@@ -31,6 +31,18 @@ export function table(caption, heads, rows) {
   );
 }
 
+const MARKS = {
+  ok: ["dot", svg("circle", { cx: 6, cy: 6, r: 5 })],
+  bad: ["triangle", svg("path", { d: "M6 .8 11.6 11H.4Z" })],
+};
+
+// Shape and word, as the template tag `state` draws them; tone is ok or bad.
+export function stateMark(tone, word) {
+  const [shape, drawing] = MARKS[tone];
+  const mark = svg("svg", { class: `shape shape--${shape}`, viewBox: "0 0 12 12", "aria-hidden": "true" }, drawing.cloneNode());
+  return el("span", { class: `state state--${tone}` }, mark, el("span", {}, word));
+}
+
 // Horizontal bars with their numbers: [{label, value 0..1, text}].
 export function bars(caption, items) {
   const rows = items.map(({ label, value, text }) => [label, meter(value, label), text]);

@@ -1,7 +1,7 @@
 // Try-it view of any model: one fieldset an input, made from the model's metadata.
 
 import { clear, dropZone, el, bytesText } from "./dom.js";
-import { SCALES, fromFile, fromImage, fromJson, parseShape } from "./tensor_input.js";
+import { SCALES, fromFile, fromImage, fromJson, generated, parseShape } from "./tensor_input.js";
 import { imageLayout } from "./ctc.js";
 
 export function mount(root, { model, send, report }) {
@@ -77,30 +77,37 @@ function inputField(input, id) {
   const file = filePart(id);
   const scale = el("select", { id: `${id}-scale` }, Object.entries(SCALES).map(([key, { label }]) => el("option", { value: key }, label)));
   if (input.datatype.includes("INT")) scale.value = "bytes";
-  const ways = { values: "Values (JSON)", file: input.datatype === "BYTES" ? "File: its content" : "File: raw little-endian" };
+  const ways = { values: "Values (JSON)", zeros: "Zeros", random: "Random values", file: input.datatype === "BYTES" ? "File: its content" : "File: raw little-endian" };
+  if (input.datatype === "BYTES") ["zeros", "random"].forEach((key) => delete ways[key]);
   if (layout) ways.image = `Image (${layout.name})`;
   const way = el("select", { id: `${id}-way` }, Object.entries(ways).map(([key, label]) => el("option", { value: key }, label)));
-  const parts = { values: el("div", { class: "stack" }, el("label", { for: values.id, class: "visually-hidden" }, `Values of ${input.name}`), values), file: file.element, image: el("div", { class: "form-row" }, el("label", { for: scale.id }, "Pixel values"), scale) };
+  const parts = { values: el("div", { class: "stack" }, el("label", { for: values.id, class: "visually-hidden" }, `Values of ${input.name}`), values), file: file.element, image: row("Pixel values", scale) };
   const choose = () => {
     parts.values.hidden = way.value !== "values";
-    parts.file.hidden = way.value === "values";
+    parts.file.hidden = !["file", "image"].includes(way.value);
     parts.image.hidden = way.value !== "image";
   };
   way.addEventListener("change", choose);
+  if (!input.example) way.value = layout ? "image" : "random";
   choose();
   const element = el("fieldset", { class: "tensor" },
     el("legend", {}, el("strong", {}, input.name), " ", el("code", {}, `${input.datatype} [${input.shape.join(", ")}]`), input.optional ? " optional" : null),
     sent ? el("p", {}, sent, " ", el("label", { for: sent.id }, "Send this input")) : null,
-    el("div", { class: "form-row" }, el("label", { for: way.id }, "Give it as"), way, el("label", { for: shape.id }, "Shape"), shape),
+    el("div", { class: "tensor-ways" }, row("Give it as", way), row("Shape", shape)),
     parts.image, parts.values, parts.file, error);
   const read = async () => {
     const tensor = { name: input.name, datatype: input.datatype, shape: parseShape(shape.value, input.name) };
     if (way.value === "values") return fromJson(values.value, tensor);
+    if (["zeros", "random"].includes(way.value)) return generated(way.value, tensor);
     if (!file.chosen()) throw new Error(`${input.name}: no file is chosen.`);
     return way.value === "image" ? fromImage(file.chosen(), tensor, scale.value) : fromFile(file.chosen(), tensor);
   };
-  const control = () => (way.value === "values" ? values : file.input);
+  const control = () => (way.value === "values" ? values : parts.file.hidden ? shape : file.input);
   return { element, error, read, control, isSent: () => !sent || sent.checked };
+}
+
+function row(label, control) {
+  return el("div", { class: "form-row" }, el("label", { for: control.id }, label), control);
 }
 
 function filePart(id) {

@@ -1,14 +1,14 @@
 // The answer to a request: status and time, every output as a table, the JSON behind it.
 
 import { parseClass } from "./file_ends.js";
-import { bars, clear, el, percent, table } from "./dom.js";
+import { bars, clear, el, percent, stateMark, table } from "./dom.js";
 
 const ROWS = 50;
 
 export function showAnswer(panel, { status, millis, json, outputs }, request) {
   const asked = Object.fromEntries((request.outputs ?? []).map((output) => [output.name, output.classification]));
   clear(panel,
-    el("p", { class: "answer-line" }, el("span", { class: "state state--ready" }, `${status} OK`), ` · ${millis.toFixed(1)} ms round trip`, json.model_version ? ` · version ${json.model_version}` : ""),
+    el("p", { class: "answer-line" }, stateMark("ok", `${status} OK`), ` · ${millis.toFixed(1)} ms round trip`, json.model_version ? ` · version ${json.model_version}` : ""),
     outputs.map((output) => outputPart(output, asked[output.name])),
     el("details", {}, el("summary", {}, "Response JSON"), el("pre", { class: "code-block", tabindex: 0 }, asText(json, outputs))),
   );
@@ -17,7 +17,7 @@ export function showAnswer(panel, { status, millis, json, outputs }, request) {
 export function showFailure(panel, { status, millis, message }) {
   const first = status ? `${status}${millis ? ` · ${millis.toFixed(1)} ms` : ""}` : "No answer";
   clear(panel,
-    el("p", { class: "answer-line" }, el("span", { class: "state state--unavailable" }, first)),
+    el("p", { class: "answer-line" }, stateMark("bad", first)),
     el("p", { class: "answer-error" }, message),
   );
 }

@@ -60,6 +60,16 @@ function fits(item, datatype) {
   return datatype.startsWith("FP") || datatype === "BF16" || Number.isInteger(item);
 }
 
+// A tensor of zeros or of random values in a range that fits the datatype; -1 becomes 1.
+export function generated(kind, { name, datatype, shape }) {
+  const resolved = shape.map((dim) => (dim === -1 ? 1 : dim));
+  const count = elementCount(resolved);
+  const random = () => (datatype.includes("INT") ? Math.floor(Math.random() * 100) : Math.random());
+  const value = kind === "zeros" ? () => 0 : random;
+  const data = Array.from({ length: count }, datatype === "BYTES" ? () => "" : value);
+  return { name, datatype, shape: resolved, data: datatype === "BOOL" ? data.map((item) => item >= 0.5) : data, binary: true };
+}
+
 export async function fromFile(file, { name, datatype, shape }) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   if (datatype === "BYTES") {

@@ -1,0 +1,235 @@
+"""Everything the Config tab shows about one text: findings, effective values with their origin,
+what the model file says beside what the config says, the diff to the saved text, and what requests
+must look like. Pure reads; any thread.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from console.catalog.signature import datatype_word, shape_text
+from console.repository import checks
+from serving.config import format as config_format
+from serving.config.check import check_model
+from serving.config.explain import Explanation, explain
+from serving.config.findings import Severity
+from serving.config.protobuf import pb
+from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
+
+ORIGIN_WORDS = {"file": "File", "model": "Model", "default": "Default"}
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveField:
+    path: str
+    value: str
+    origin: str
+    """file, model or default."""
+
+    @property
+    def origin_word(self) -> str:
+        return ORIGIN_WORDS.get(self.origin, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorComparison:
+    """One input or output as both sides declare it; empty text where a side has none."""
+
+    kind: str
+    name: str
+    in_config: str
+    in_model: str
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.in_config and self.in_model) and self.in_config != self.in_model
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    sign: str
+    """`+`, `-`, `@` for a place, or a space."""
+    text: str
+
+    @property
+    def kind(self) -> str:
+        return {"+": "added", "-": "removed", "@": "place"}.get(self.sign, "same")
+
+
+@dataclass(slots=True)
+class ConfigView:
+    text: str
+    saved: str
+    findings: list[dict[str, Any]]
+    effective: list[EffectiveField] = field(default_factory=list)
+    effective_text: str = ""
+    effective_config: pb.ModelConfig | None = None
+    comparison: list[TensorComparison] = field(default_factory=list)
+    explanation: Explanation | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            severity.value: sum(item["severity"] == severity.value for item in self.findings)
+            for severity in Severity
+        }
+
+    @property
+    def has_errors(self) -> bool:
+        return self.counts[Severity.ERROR.value] > 0
+
+    @property
+    def summary(self) -> str:
+        """`1 error · 2 notes`, or that nothing was found."""
+        parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in self.counts.items() if count]
+        return " · ".join(parts) or "No findings"
+
+    @property
+    def worst(self) -> str:
+        """The severity that the summary is shown with; ok when nothing needs a look."""
+        counts = self.counts
+        return next((name for name, count in counts.items() if count), "ok")
+
+    @property
+    def diff(self) -> list[DiffLine]:
+        return diff_lines(self.saved, self.text, "saved", "edited")
+
+
+def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = "") -> ConfigView:
+    """Check `text` as the config.pbtxt of the model in `directory`; None stands for the file."""
+    check = check_model(directory, config_text=text)
+    view = ConfigView(
+        text=check.text if text is None else text,
+        saved=saved,
+        findings=checks.as_rows(check.findings),
+    )
+    if check.effective is not None:
+        view.effective = effective_fields(check.effective, check.origins)
+        view.effective_config = check.effective
+        view.effective_text = config_format.to_pbtxt(check.effective)
+        view.explanation = explain(check.effective, check.origins)
+    view.comparison = comparison(check)
+    return view
+
+
+def effective_fields(config: pb.ModelConfig, origins: Mapping[str, str]) -> list[EffectiveField]:
+    """Every field that is set, one row a scalar, with where its value comes from."""
+    return [
+        EffectiveField(path, value, _origin(path, origins)) for path, value in _walk(config, "")
+    ]
+
+
+def _origin(path: str, origins: Mapping[str, str]) -> str:
+    """The origin of the field or of the nearest field around it."""
+    while path:
+        if path in origins:
+            return origins[path]
+        cut = max(path.rfind("."), path.rfind("["))
+        path = path[:cut] if cut > 0 else ""
+    return "default"
+
+
+def _walk(message: Message, prefix: str) -> Iterator[tuple[str, str]]:
+    for descriptor, value in message.ListFields():
+        path = f"{prefix}{descriptor.name}"
+        if _is_map(descriptor):
+            for key in sorted(value):
+                yield from _value(descriptor.message_type.fields_by_name["value"], map_path(path, key), value[key])
+        elif descriptor.is_repeated and descriptor.message_type is None:
+            items = ", ".join(_scalar(descriptor, item) for item in value)
+            yield path, f"[{items}]"
+        elif descriptor.is_repeated:
+            for index, item in enumerate(value):
+                yield from _value(descriptor, f"{path}[{index}]", item)
+        else:
+            yield from _value(descriptor, path, value)
+
+
+def _value(descriptor: FieldDescriptor, path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if descriptor.message_type is None:
+        yield path, _scalar(descriptor, value)
+        return
+    inner = list(_walk(value, f"{path}."))
+    yield from inner or [(path, "{ }")]
+
+
+def _is_map(descriptor: FieldDescriptor) -> bool:
+    nested = descriptor.message_type
+    return nested is not None and bool(nested.GetOptions().map_entry)
+
+
+def _scalar(descriptor: FieldDescriptor, value: Any) -> str:
+    if descriptor.enum_type is not None:
+        return str(descriptor.enum_type.values_by_number[value].name)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def diff_lines(before: str, after: str, before_name: str, after_name: str) -> list[DiffLine]:
+    """A unified diff without its two head lines; empty for equal texts."""
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), before_name, after_name, lineterm=""
+    )
+    return [DiffLine(line[0], line if line[0] == "@" else line[1:]) for line in list(lines)[2:]]
+
+
+def comparison(check: Any) -> list[TensorComparison]:
+    """Inputs and outputs of the model file beside those of the config; empty without a file."""
+    if check.signature is None or check.config is None:
+        return []
+    return [
+        *_compare("input", check.config.input, check.signature.inputs, check.config),
+        *_compare("output", check.config.output, check.signature.outputs, check.config),
+    ]
+
+
+def _compare(
+    kind: str, configured: Iterable[Any], declared: Iterable[Any], config: pb.ModelConfig
+) -> list[TensorComparison]:
+    batch = (-1,) if config.max_batch_size > 0 else ()
+    in_config = {
+        item.name: f"{datatype_word(item.data_type)} {shape_text((*batch, *item.dims))}" for item in configured
+    }
+    in_model = {item.name: f"{item.datatype.name} {shape_text(item.shape)}" for item in declared}
+    names = list(dict.fromkeys([*in_model, *in_config]))
+    return [
+        TensorComparison(kind, name, in_config.get(name, ""), in_model.get(name, ""))
+        for name in names
+    ]
+
+
+@lru_cache(maxsize=1)
+def completion_schema() -> dict[str, Any]:
+    """The messages of ModelConfig and their fields, for completion in the editor."""
+    messages: dict[str, dict[str, Any]] = {}
+    _collect(MODEL_CONFIG, messages)
+    return {"root": MODEL_CONFIG.full_name, "messages": messages}
+
+
+def _collect(info: MessageInfo, messages: dict[str, dict[str, Any]]) -> None:
+    if info.full_name in messages:
+        return
+    fields = messages[info.full_name] = {}
+    for item in info.fields.values():
+        fields[item.name] = _completion(item)
+        if item.message is not None:
+            _collect(item.message, messages)
+
+
+def _completion(item: FieldInfo) -> dict[str, Any]:
+    return {
+        "kind": item.kind,
+        "is_repeated": item.is_repeated,
+        "message": item.message.full_name if item.message else None,
+        "values": list(item.enum_numbers),
+    }
+

@@ -1,0 +1,296 @@
+"""Reads of the models pages: disk, workers and rates joined. Nothing here writes.
+
+The repository is the truth about which models exist, the workers about what they serve; a model
+that only a worker knows (its files are gone, or another repository) is listed too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from console.catalog.filters import ModelFilters
+from console.catalog.observed import Observed, Placement, observe
+from console.core.choices import LOADING, NOT_SERVED, READY, UNLOADING, ModelState
+from console.core.workers import known
+from console.deployments import selectors as deployments
+from console.deployments.models import Deployment, DesiredModel
+from console.monitoring import selectors as monitoring
+from console.monitoring.selectors import ModelRates
+from console.repository import selectors as repository
+from console.repository.models import Upload
+from serving.errors import NotFoundError
+from serving.repository.layout import ModelDirectory
+
+Rates = dict[tuple[str, str] | str, ModelRates]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One line of the models list."""
+
+    name: str
+    observed: Observed
+    versions: list[int]
+    has_config: bool
+    is_on_disk: bool
+    rates: ModelRates | None
+    """Of all versions together; None when no worker sent any."""
+
+    @property
+    def state(self) -> str:
+        return self.observed.state
+
+    @property
+    def reasons(self) -> list[str]:
+        return self.observed.reasons
+
+    @property
+    def backend(self) -> str:
+        return self.observed.backend
+
+    @property
+    def is_served(self) -> bool:
+        return bool(self.observed.served_versions)
+
+    @property
+    def versions_note(self) -> str:
+        """What stands behind the served versions: which failed, or of how many."""
+        failed = self.observed.failed_versions
+        if failed:
+            return f"({', '.join(failed)} failed)"
+        others = len(self.versions) - len(self.observed.served_versions)
+        return f"(of {len(self.versions)})" if self.is_served and others > 0 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    rows: list[ModelRow]
+    total: int
+    ready: int
+    backends: list[str]
+    workers: list[str]
+    workers_problem: str
+    """Why the worker registry could not be read, or empty."""
+
+    @property
+    def is_changing(self) -> bool:
+        return any(row.state in (LOADING, UNLOADING) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHeader:
+    """What every tab of one model shows above its tabs."""
+
+    row: ModelRow
+    directory: ModelDirectory | None
+    workers_problem: str
+    worker_ids: list[str]
+    """Every connected worker: where a load can go."""
+    desired: list[DesiredModel]
+    open_deployment: Deployment | None
+    """The newest operation on the model, while it runs."""
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def state(self) -> str:
+        return self.row.state
+
+    @property
+    def queued(self) -> int:
+        return self.row.rates.queued if self.row.rates else 0
+
+    @property
+    def reason_lines(self) -> list[str]:
+        """Why it is not simply ready, in sentences; empty when all is well."""
+        lines = [_capital(reason) for reason in self.row.reasons]
+        served = self.row.observed.served_versions
+        if lines and served:
+            lines.append(f"Still served: {_versions(served)}.")
+        if self.workers_problem:
+            lines.append(self.workers_problem)
+        if not self.row.is_on_disk:
+            lines.append(
+                "The repository has no files of this model any more; a worker still lists it."
+            )
+        return lines
+
+    @property
+    def is_changing(self) -> bool:
+        """Will the header look different soon without anybody doing anything?"""
+        return self.state in (LOADING, UNLOADING) or self.open_deployment is not None
+
+    @property
+    def can_unload(self) -> bool:
+        return self.row.is_served or self.state == LOADING
+
+
+def model_list(filters: ModelFilters) -> ModelList:
+    workers, problem = known()
+    observed = observe(workers)
+    directories = {item.name: item for item in repository.models_on_disk()}
+    rates = monitoring.latest_rates()
+    rows = [
+        _row(name, directories.get(name), observed.get(name), rates)
+        for name in sorted(directories.keys() | observed.keys())
+    ]
+    return ModelList(
+        rows=[row for row in rows if _accepts(filters, row)],
+        total=len(rows),
+        ready=sum(row.state == READY for row in rows),
+        backends=sorted({row.backend for row in rows if row.backend}),
+        workers=sorted(worker.worker_id for worker in workers),
+        workers_problem=problem,
+    )
+
+
+def model_rows(filters: ModelFilters) -> list[ModelRow]:
+    return model_list(filters).rows
+
+
+def model_header(name: str) -> ModelHeader:
+    """Raises NotFoundError when neither the repository nor a worker knows the model."""
+    workers, problem = known()
+    observed = observe(workers).get(name)
+    directory = next((item for item in repository.models_on_disk() if item.name == name), None)
+    if directory is None and observed is None:
+        raise NotFoundError(
+            f"There is no model '{name}': the repository has no such folder and no worker serves it."
+        )
+    return ModelHeader(
+        row=_row(name, directory, observed, monitoring.latest_rates()),
+        directory=directory,
+        workers_problem=problem,
+        worker_ids=sorted(item.worker_id for item in workers if item.state != "lost"),
+        desired=deployments.desired_for(name),
+        open_deployment=_open_deployment(name),
+    )
+
+
+def _open_deployment(name: str) -> Deployment | None:
+    newest = next(iter(deployments.deployments_for(name, 1)), None)
+    return newest if newest is not None and newest.is_open else None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    """One line of the Versions tab."""
+
+    number: int
+    folder: str
+    """Relative to the repository."""
+    observed: Observed
+    size_bytes: int | None
+    """None when its files are gone."""
+    changed_at: float | None
+    upload: Upload | None
+    is_selected: bool
+    """Does the version policy choose it?"""
+    rates: ModelRates | None
+
+    @property
+    def state(self) -> str:
+        return self.observed.state if self.observed.placements else NOT_SERVED
+
+    @property
+    def reasons(self) -> list[str]:
+        return self.observed.reasons
+
+    @property
+    def is_served(self) -> bool:
+        return bool(self.observed.served_versions)
+
+    @property
+    def placements(self) -> list[Placement]:
+        return [item for item in self.observed.placements if item.is_serving]
+
+
+def version_rows(header: ModelHeader, selected: list[int]) -> list[VersionRow]:
+    """Newest first: versions on disk and those that a worker still holds."""
+    on_disk = header.directory.versions if header.directory else []
+    held = {int(item.version) for item in header.row.observed.placements if item.version.isdigit()}
+    uploads = _uploads_of(header.name)
+    rates = monitoring.latest_rates()
+    return [
+        _version_row(header, number, number in selected, uploads.get(number), rates)
+        for number in sorted(set(on_disk) | held, reverse=True)
+    ]
+
+
+def _version_row(
+    header: ModelHeader,
+    number: int,
+    is_selected: bool,
+    upload: Upload | None,
+    rates: Rates,
+) -> VersionRow:
+    size, changed_at = _measure(header.directory, number)
+    return VersionRow(
+        number=number,
+        folder=f"{header.name}/{number}",
+        observed=header.row.observed.of_version(str(number)),
+        size_bytes=size,
+        changed_at=changed_at,
+        upload=upload,
+        is_selected=is_selected,
+        rates=rates.get((header.name, str(number))),
+    )
+
+
+def _measure(directory: ModelDirectory | None, number: int) -> tuple[int | None, float | None]:
+    """Bytes of a version's files and when the newest of them changed."""
+    if directory is None or number not in directory.versions:
+        return None, None
+    files = [item for item in (Path(directory.path) / str(number)).rglob("*") if item.is_file()]
+    stats = [item.stat() for item in files]
+    return sum(item.st_size for item in stats), max((item.st_mtime for item in stats), default=None)
+
+
+def _uploads_of(model: str) -> dict[int, Upload]:
+    """Version -> the newest upload that published it."""
+    rows = Upload.objects.filter(model=model, published_at__isnull=False).select_related("actor")
+    newest: dict[int, Upload] = {}
+    for upload in rows.order_by("published_at"):
+        for version in upload.versions:
+            newest[int(version)] = upload
+    return newest
+
+
+def _row(
+    name: str,
+    directory: ModelDirectory | None,
+    observed: Observed | None,
+    rates: Rates,
+) -> ModelRow:
+    return ModelRow(
+        name=name,
+        observed=observed or Observed(),
+        versions=list(directory.versions) if directory else [],
+        has_config=bool(directory and directory.config_path),
+        is_on_disk=directory is not None,
+        rates=rates.get(name),
+    )
+
+
+def _accepts(filters: ModelFilters, row: ModelRow) -> bool:
+    return filters.accepts(
+        name=row.name,
+        state=row.state,
+        backend=row.backend,
+        worker_ids=row.observed.worker_ids,
+    )
+
+
+def state_choices() -> list[tuple[str, str]]:
+    return list(ModelState.choices)
+
+
+def _versions(numbers: list[str]) -> str:
+    return f"version {numbers[0]}" if len(numbers) == 1 else f"versions {', '.join(numbers)}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,174 @@
+"""Models list and the read-only tabs of a model: Summary, Statistics, History."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from console.catalog import selectors, statistics
+from console.catalog.actions import attempt
+from console.catalog.descriptions import describe_everywhere
+from console.catalog.filters import ModelFilters
+from console.catalog.policy import in_words
+from console.catalog.signature import scheduler_words, tensors
+from console.core import audit
+from console.core.permissions import Role, check_role, require_role
+from console.deployments import selectors as deployment_selectors
+from console.deployments import services as deployments
+from serving.errors import NotFoundError
+
+TABS = [
+    ("model", "Summary"),
+    ("versions", "Versions"),
+    ("config", "Config"),
+    ("statistics", "Statistics"),
+    ("try", "Try it"),
+    ("history", "History"),
+]
+HISTORY_LENGTH = 50
+
+
+@require_http_methods(["GET", "POST"])
+@require_role(Role.VIEWER)
+def models(request: HttpRequest) -> HttpResponse:
+    """The list; a POST loads or unloads the chosen models."""
+    if request.method == "POST":
+        check_role(request.user, Role.OPERATOR)
+        return _bulk(request)
+    filters = ModelFilters.of(request.GET)
+    context = {
+        "filters": filters,
+        "list": selectors.model_list(filters),
+        "state_choices": selectors.state_choices(),
+    }
+    is_fragment = bool(getattr(request, "htmx", False))
+    template = "catalog/_models.html" if is_fragment else "catalog/models.html"
+    return render(request, template, context)
+
+
+def _bulk(request: HttpRequest) -> HttpResponse:
+    names = request.POST.getlist("model")
+    action = request.POST.get("action", "")
+    back = redirect(f"{reverse('catalog:models')}?{request.GET.urlencode()}")
+    if action not in ("load", "unload") or not names:
+        attempt(request, _nothing_chosen, "")
+        return back
+    for name in names:
+        if action == "load":
+            attempt(
+                request,
+                lambda name=name: deployments.load_model(actor=request.user, model=name),
+                f"{name}: loading was asked for.",
+            )
+        else:
+            attempt(
+                request,
+                lambda name=name: deployments.unload_model(actor=request.user, model=name),
+                f"{name}: unloading was asked for.",
+            )
+    return back
+
+
+def _nothing_chosen() -> None:
+    raise NotFoundError("No model was chosen: tick at least one in the list.")
+
+
+def page(name: str, tab: str, **context: Any) -> dict[str, Any]:
+    """The context of one tab: header, tabs, and what the tab adds. Raises Http404."""
+    try:
+        header = selectors.model_header(name)
+    except NotFoundError as error:
+        raise Http404(str(error)) from error
+    tabs = [
+        {"label": label, "url": reverse(f"catalog:{route}", args=[name]), "is_current": route == tab}
+        for route, label in TABS
+    ]
+    title = dict(TABS)[tab]
+    return {"header": header, "tabs": tabs, "tab": tab, "tab_title": title, **context}
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def model(request: HttpRequest, name: str) -> HttpResponse:
+    """Summary: what it is, what it takes and gives, where it runs."""
+    from console.catalog.config_pages import view_of_saved
+
+    context = page(name, "model")
+    directory = context["header"].directory
+    if directory is not None:
+        view, config = view_of_saved(directory)
+        context |= {
+            "view": view,
+            "config": config,
+            "tensors": tensors(config) if config is not None else [],
+            "scheduler": scheduler_words(config) if config is not None else "",
+            "policy_words": in_words(config.version_policy) if config is not None else "",
+        }
+    return render(request, "catalog/summary.html", context)
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def model_header(request: HttpRequest, name: str) -> HttpResponse:
+    """The header alone: the page asks for it while an operation runs."""
+    return render(request, "catalog/_header.html", page(name, "model"))
+
+
+@require_POST
+@require_role(Role.OPERATOR)
+def load(request: HttpRequest, name: str) -> HttpResponse:
+    worker_ids = request.POST.getlist("worker") or None
+    attempt(
+        request,
+        lambda: deployments.load_model(actor=request.user, model=name, worker_ids=worker_ids),
+        f"{name} is being loaded. What it serves now answers until the new copy is warm.",
+    )
+    return redirect("catalog:model", name)
+
+
+@require_POST
+@require_role(Role.OPERATOR)
+def unload(request: HttpRequest, name: str) -> HttpResponse:
+    dependents = request.POST.get("unload_dependents") == "on"
+    attempt(
+        request,
+        lambda: deployments.unload_model(
+            actor=request.user, model=name, unload_dependents=dependents
+        ),
+        f"{name} is being unloaded. Waiting requests are finished first.",
+    )
+    return redirect("catalog:model", name)
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def model_statistics(request: HttpRequest, name: str) -> HttpResponse:
+    context = page(name, "statistics")
+    descriptions, problems = describe_everywhere(context["header"])
+    bodies = {worker: item.statistics for worker, item in descriptions.items()}
+    context |= {
+        "problems": problems,
+        "total": statistics.together(bodies.values()) if bodies else None,
+        "rows": [row for worker, body in bodies.items() for row in statistics.of_worker(worker, body)],
+    }
+    return render(request, "catalog/statistics.html", context)
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def history(request: HttpRequest, name: str) -> HttpResponse:
+    context = page(name, "history")
+    own = audit.entries(search=name)
+    context |= {
+        "deployments": deployment_selectors.deployments_for(name, HISTORY_LENGTH),
+        "entries": [
+            entry
+            for entry in own[: 4 * HISTORY_LENGTH]
+            if entry.target == name or entry.target.startswith(f"{name}/")
+        ][:HISTORY_LENGTH],
+    }
+    return render(request, "catalog/history.html", context)
