@@ -133,7 +133,19 @@ class TensorInstance(ModelInstance):
         except Exception as error:
             raise BackendError(f"model '{self._spec.name}' failed to execute: {error}") from error
         times.output_start_ns = time.monotonic_ns()
+        if self._spec.has_batch_axis:
+            self._check_batch_axis(sum(request.batch_size for request in requests), outputs)
         self._scatter(requests, outputs)
+
+    def _check_batch_axis(self, batch_size: int, outputs: dict[str, NDArray[np.generic]]) -> None:
+        """Cutting rows out of a wrongly shaped output would give callers each other's data."""
+        for name, array in outputs.items():
+            if not array.ndim or array.shape[0] != batch_size:
+                raise BackendError(
+                    f"model '{self._spec.name}' returned output '{name}' with shape "
+                    f"{list(array.shape)} for a batch of {batch_size}: its first dimension must "
+                    "be the batch; set max_batch_size to 0 if the model does not batch"
+                )
 
     def _gather(self, requests: Sequence[InferenceRequest]) -> dict[str, NDArray[np.generic]]:
         first = requests[0]

@@ -1,0 +1,196 @@
+"""A model file's inputs and outputs beside what the config says: fill one from the other, compare.
+
+Pure; works on plain descriptions, not on the runtime's objects. Behaviour after spec AUT-03,
+ORT-12, ORT-13. Load threads enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serving.config.decode import ModelSpec, TensorSpec
+from serving.config.protobuf import pb
+from serving.datatypes import BY_NAME, DataType
+from serving.errors import InvalidArgumentError, UnsupportedError
+
+Shape = tuple[int, ...]
+
+_TYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+    "tensor(bfloat16)": "BF16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxTensor:
+    name: str
+    type_text: str
+    """As ONNX Runtime writes it, e.g. tensor(float) or seq(tensor(float))."""
+    shape: Shape
+    """-1 is any. Empty for a scalar, and where the file does not say the rank."""
+
+    @property
+    def datatype(self) -> DataType | None:
+        """None for what no request can carry."""
+        name = _TYPES.get(self.type_text)
+        return BY_NAME[name] if name else None
+
+    @property
+    def can_batch(self) -> bool:
+        return bool(self.shape) and self.shape[0] == -1
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxSignature:
+    inputs: tuple[OnnxTensor, ...]
+    outputs: tuple[OnnxTensor, ...]
+    optional_inputs: tuple[OnnxTensor, ...] = ()
+    """Initializers that a caller may replace."""
+
+    @property
+    def can_batch(self) -> bool:
+        return all(item.can_batch for item in (*self.inputs, *self.outputs))
+
+
+def complete(config: pb.ModelConfig, signature: OnnxSignature, default_batch_size: int) -> None:
+    """Fill max_batch_size, input, output and the scheduler where the config leaves I/O out.
+
+    Raises: InvalidArgumentError, UnsupportedError.
+    """
+    if config.input and config.output:
+        return
+    if config.max_batch_size > 0 and not signature.can_batch:
+        raise InvalidArgumentError(_cannot_batch(config.name, config.max_batch_size, signature))
+    if config.max_batch_size == 0 and signature.can_batch:
+        config.max_batch_size = default_batch_size
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        config.dynamic_batching.SetInParent()
+    batching = config.max_batch_size > 0
+    if not config.input:
+        for item in signature.inputs:
+            _fill(config.input.add(), item, batching, config.name)
+    if not config.output:
+        for item in signature.outputs:
+            _fill(config.output.add(), item, batching, config.name)
+
+
+def check(spec: ModelSpec, signature: OnnxSignature) -> None:
+    """Raises: InvalidArgumentError or UnsupportedError when config and model file disagree."""
+    if spec.has_batch_axis and not signature.can_batch:
+        _check_known_tensors(spec, signature)
+        raise InvalidArgumentError(_cannot_batch(spec.name, spec.max_batch_size, signature))
+    _check_known_tensors(spec, signature)
+    known = {item.name: item for item in (*signature.inputs, *signature.optional_inputs)}
+    for tensor in spec.inputs.values():
+        _check_tensor(spec, tensor, known[tensor.name], "input")
+    outputs = {item.name: item for item in signature.outputs}
+    for tensor in spec.outputs.values():
+        _check_tensor(spec, tensor, outputs[tensor.name], "output")
+
+
+def _check_known_tensors(spec: ModelSpec, signature: OnnxSignature) -> None:
+    known = [item.name for item in (*signature.inputs, *signature.optional_inputs)]
+    for name in spec.inputs:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"unexpected inference input '{name}', allowed inputs are: {', '.join(known)}"
+            )
+    missing = [item.name for item in signature.inputs if item.name not in spec.inputs]
+    if missing:
+        raise InvalidArgumentError(
+            f"unable to load model '{spec.name}', configuration expects {len(spec.inputs)} "
+            f"inputs, model provides {len(signature.inputs)}: add {', '.join(missing)} to `input`"
+        )
+    outputs = [item.name for item in signature.outputs]
+    for name in spec.outputs:
+        if name not in outputs:
+            raise InvalidArgumentError(
+                f"unexpected inference output '{name}', allowed outputs are: {', '.join(outputs)}"
+            )
+
+
+def _check_tensor(spec: ModelSpec, tensor: TensorSpec, item: OnnxTensor, side: str) -> None:
+    datatype = _datatype_of(item, side, spec.name)
+    if datatype is not tensor.datatype:
+        raise InvalidArgumentError(
+            f"{side} '{tensor.name}' of model '{spec.name}' is {datatype.config_name} in the model "
+            f"file, but data_type is {tensor.datatype.config_name} in the config"
+        )
+    dims = tensor.dims if tensor.reshape is None else tensor.reshape
+    wanted = (-1, *dims) if spec.has_batch_axis else dims
+    # ONNX Runtime shows no shape both for a scalar and for an unknown rank: nothing to compare.
+    if item.shape and not _agree(item.shape, wanted):
+        note = ""
+        if spec.has_batch_axis:
+            note = (
+                " (a batch dimension first, because max_batch_size is "
+                f"{spec.max_batch_size}, then the dims)"
+            )
+        raise InvalidArgumentError(
+            f"{side} '{tensor.name}' of model '{spec.name}' has shape {list(item.shape)} in the "
+            f"model file, but the config makes it {list(wanted)}{note}: change dims, or add a "
+            "reshape"
+        )
+
+
+def _agree(model: Shape, config: Shape) -> bool:
+    return len(model) == len(config) and all(
+        have in (-1, want) for have, want in zip(model, config, strict=True)
+    )
+
+
+def _datatype_of(item: OnnxTensor, side: str, model: str) -> DataType:
+    datatype = item.datatype
+    if datatype is None:
+        raise UnsupportedError(
+            f"{side} '{item.name}' of model '{model}' is {item.type_text} in the model file, "
+            "which no request or response can carry: only tensors of the types "
+            f"{', '.join(sorted(BY_NAME))} can; export the model with a tensor there"
+        )
+    return datatype
+
+
+def _fill(
+    target: pb.ModelInput | pb.ModelOutput, item: OnnxTensor, batching: bool, model: str
+) -> None:
+    side = "input" if isinstance(target, pb.ModelInput) else "output"
+    datatype = _datatype_of(item, side, model)
+    dims = item.shape[1:] if batching else item.shape
+    target.name = item.name
+    target.data_type = pb.DataType.Value(datatype.config_name)
+    if dims:
+        target.dims.extend(dims)
+    else:
+        # dims must not be empty in a config: callers send one element, the model gets a scalar.
+        target.dims.append(1)
+        target.reshape.SetInParent()
+
+
+def _cannot_batch(model: str, max_batch_size: int, signature: OnnxSignature) -> str:
+    fixed = _fixed_batch(signature.inputs) or _fixed_batch(signature.outputs)
+    return (
+        f"model '{model}' has max_batch_size {max_batch_size}, but the model file does not support "
+        f"batching: {fixed}, and batching needs a first dimension of any size on every input and "
+        "output; set max_batch_size to 0 and give the full shapes as dims, or export the model "
+        "with a dynamic first dimension"
+    )
+
+
+def _fixed_batch(tensors: Sequence[OnnxTensor]) -> str:
+    for item in tensors:
+        if not item.can_batch:
+            return f"'{item.name}' has shape {list(item.shape)}"
+    return ""
