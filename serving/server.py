@@ -161,12 +161,14 @@ class ModelServer:
 
     def model(self, name: str, version: int = -1) -> Model:
         """A READY one. Raises NotFoundError or UnavailableError."""
+        if self._is_stopping:
+            raise UnavailableError("Server is stopping, it accepts no new requests")
         return self._lifecycle.resolve(name, version)
 
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Raises NotFoundError for a model or version that is not known at all."""
         try:
-            return self._lifecycle.resolve(name, version).is_ready
+            return self.model(name, version).is_ready
         except UnavailableError:
             return False
         except NotFoundError:

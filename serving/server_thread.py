@@ -124,9 +124,9 @@ class ServerThread:
 
     async def _main(self) -> None:
         self._frontends = await start_frontends(self.server, self._frontend_options)
+        starting = asyncio.ensure_future(self.server.start())
+        stopping = asyncio.ensure_future(self._stop_wanted.wait())
         try:
-            starting = asyncio.ensure_future(self.server.start())
-            stopping = asyncio.ensure_future(self._stop_wanted.wait())
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 starting.cancel()
@@ -136,5 +136,6 @@ class ServerThread:
                 self._started.set_result(None)
                 await stopping
         finally:
+            stopping.cancel()
             await self.server.stop()
             await self._frontends.stop(_GRACE_S)

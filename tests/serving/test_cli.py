@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serving import cli
+from serving.cli_options import BY_NAME, NOT_YET
+from serving.options import ControlMode, FrontendOptions
+
+REPOSITORY = "--model-repository=/models"
+
+
+def parse(*arguments: str) -> cli.CommandLine:
+    line = cli.parse([REPOSITORY, *arguments])
+    assert line is not None
+    return line
+
+
+def test_defaults_are_tritonservers_but_for_the_loopback_address():
+    line = parse()
+
+    assert line.server.model_repositories == (Path("/models"),)
+    assert line.server.model_control_mode is ControlMode.NONE
+    assert line.server.exit_on_error
+    assert line.server.auto_complete_config
+    assert line.frontends == FrontendOptions()
+    assert (line.frontends.http_port, line.frontends.http_address) == (8000, "127.0.0.1")
+
+
+def test_value_may_follow_an_equals_sign_or_a_space():
+    line = parse("--http-port", "9000", "--grpc-port=9001", "--id", "conch")
+
+    assert (line.frontends.http_port, line.frontends.grpc_port) == (9000, 9001)
+    assert line.server.server_id == "conch"
+
+
+def test_repository_and_load_model_are_repeatable_and_have_aliases():
+    line = parse(
+        "--model-store=/more",
+        "--model-control-mode=explicit",
+        "--load-model=a",
+        "--load-model",
+        "b",
+    )
+
+    assert line.server.model_repositories == (Path("/models"), Path("/more"))
+    assert line.server.load_models == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("1", True), ("TRUE", True), ("false", False), ("0", False)]
+)
+def test_boolean_forms(text: str, value: bool):
+    line = parse(f"--strict-readiness={text}", "--exit-on-error", text, f"--allow-grpc={text}")
+
+    assert line.server.strict_readiness is value
+    assert line.server.exit_on_error is value
+    assert line.frontends.allow_grpc is value
+
+
+def test_metrics_listen_where_http_does_unless_told_otherwise():
+    assert parse("--http-address=0.0.0.0").frontends.metrics_address == "0.0.0.0"
+    line = parse("--http-address=0.0.0.0", "--metrics-address=127.0.0.1")
+    assert line.frontends.metrics_address == "127.0.0.1"
+
+
+def test_poll_interval_counts_in_mode_poll_only():
+    assert parse("--model-control-mode=poll").server.repository_poll_secs == 15
+    line = parse("--repository-poll-secs=5")
+    assert line.server.repository_poll_secs == 0
+    assert "has no effect" in line.warnings[0]
+
+
+def test_backend_settings_go_to_one_backend_or_to_all():
+    line = parse(
+        "--backend-config=onnxruntime,threads=2",
+        "--backend-config=onnxruntime,mode=a=b",
+        "--backend-config=default-max-batch-size=4",
+    )
+
+    assert line.server.backend_config == {
+        "onnxruntime": {"threads": "2", "mode": "a=b"},
+        "": {"default-max-batch-size": "4"},
+    }
+
+
+def test_auto_complete_can_be_turned_off_by_the_flag_or_its_deprecated_ancestor():
+    assert not parse("--disable-auto-complete-config").server.auto_complete_config
+    line = parse("--strict-model-config=true")
+    assert not line.server.auto_complete_config
+    assert "deprecated" in line.warnings[0]
+    assert parse("--strict-model-config=0").server.auto_complete_config
+
+
+def test_logging_options():
+    line = parse("--log-verbose=2", "--log-info=false", "--log-format=ISO8601")
+
+    assert (line.logging.verbose, line.logging.info, line.logging.format) == (2, False, "ISO8601")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--htp-port=1"], "unknown option --htp-port; did you mean --http-port?"),
+        (["--zzzz"], "unknown option --zzzz"),
+        (["models"], "unexpected argument 'models'"),
+        (["-x"], "unexpected argument '-x'"),
+        (["--"], "unexpected argument '--'"),
+        (["--http-port"], "--http-port needs a value: --http-port=<port>"),
+        (["--http-port", "--grpc-port=1"], "--http-port needs a value"),
+        (["--http-port=abc"], "--http-port=abc: expects a whole number from 0 to 65535"),
+        (["--http-port=65536"], "from 0 to 65535"),
+        (["--http-port=-1"], "from 0 to 65535"),
+        (["--http-port="], "from 0 to 65535"),
+        (["--http-port=1", "--http-port=2"], "given twice with different values"),
+        (["--exit-timeout-secs=" + "9" * 30], "whole number of at least 0"),
+        (["--strict-readiness=maybe"], "expects true, false, 1 or 0"),
+        (["--disable-auto-complete-config=true"], "takes no value"),
+        (["--model-control-mode=auto"], "expects none, explicit or poll"),
+        (["--model-control-mode=poll", "--model-control-mode=explicit"], "given twice"),
+        (["--model-control-mode=poll", "--repository-poll-secs=0"], "must not be 0 in mode poll"),
+        (["--load-model=a"], "--load-model needs --model-control-mode=explicit"),
+        (
+            ["--model-control-mode=explicit", "--load-model=*", "--load-model=a"],
+            "it must be the only --load-model",
+        ),
+        (["--http-header-forward-pattern=("], "is not a regular expression"),
+        (["--backend-config=onnxruntime"], "expects <backend>,<key>=<value>"),
+        (["--backend-config=,a=b"], "expects <backend>,<key>=<value>"),
+        (["--log-format=xml"], "expects default or ISO8601"),
+        (["--model-repository="], "must not be empty"),
+        (["--http-port=9000", "--grpc-port=9000"], "--http-port and --grpc-port are both 9000"),
+        (
+            ["--http-address=0.0.0.0", "--metrics-address=127.0.0.1", "--metrics-port=8000"],
+            "--http-port and --metrics-port are both 8000",
+        ),
+    ],
+)
+def test_mistake_gives_one_sentence_that_names_option_and_mend(arguments: list[str], words: str):
+    with pytest.raises(cli.CommandLineError) as caught:
+        cli.parse([REPOSITORY, *arguments])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_same_port_is_fine_when_free_closed_or_on_another_address():
+    parse("--http-port=0", "--grpc-port=0", "--metrics-port=0")
+    parse("--http-port=9000", "--grpc-port=9000", "--allow-grpc=false")
+    parse("--http-port=9000", "--grpc-port=9000", "--grpc-address=127.0.0.2")
+
+
+@pytest.mark.parametrize("name", sorted(NOT_YET))
+def test_option_that_we_do_not_have_is_refused_by_name(name: str):
+    with pytest.raises(cli.CommandLineError, match="not supported by this release of Conch yet"):
+        cli.parse([REPOSITORY, f"--{name}=1"])
+
+
+def test_repository_is_required():
+    with pytest.raises(cli.CommandLineError, match="--model-repository is missing"):
+        cli.parse([])
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h"])
+def test_help_lists_every_option(argument: str):
+    assert cli.parse([argument]) is None
+    text = cli.help_text()
+    for name in [*BY_NAME, *NOT_YET]:
+        assert f"--{name}" in text
+    assert "127.0.0.1" in text
