@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Collection
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -235,8 +235,10 @@ class Model:
                     "outputs for each request"
                 )
             )
+        wanted: Collection[str] = self.spec.outputs
         if request.requested_outputs:
             wanted = {output.name for output in request.requested_outputs}
+        if not all(item.name in wanted for item in response.outputs):
             response.outputs = [item for item in response.outputs if item.name in wanted]
         if self._checks.has_output_reshape:
             try:

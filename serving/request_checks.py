@@ -79,10 +79,16 @@ class RequestChecks:
                 elif batch_size != tensor.shape[0]:
                     raise InvalidArgumentError(
                         f"input '{name}' batch size does not match other inputs for "
-                        f"'{self._name}': got {tensor.shape[0]} after {batch_size}"
+                        f"'{self._name}': got {tensor.shape[0]}, but {batch_size} for "
+                        f"'{next(iter(request.inputs))}'"
                     )
             if expected.spec.reshape is not None:
                 self._reshape_input(tensor, expected.spec)
+        if batch_size == 0:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be at least 1 for '{self._name}', got 0: the "
+                "first dimension of every input is the batch size"
+            )
         request.batch_size = batch_size if batch_size >= 0 else 1
         if batch_size > self._max_batch_size:
             raise InvalidArgumentError(

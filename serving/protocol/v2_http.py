@@ -22,9 +22,12 @@ from serving.protocol.json_tensor import array_from_json, output_data
 from serving.protocol.parameters import apply_parameter, bool_value
 from serving.protocol.v2_json import (
     DATA_SOURCES,
+    InferHeader,
     InputHeader,
+    LooseInferHeader,
     LooseInputHeader,
     OutputHeader,
+    TrailingDataError,
     decode_infer_header,
 )
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
@@ -37,7 +40,7 @@ Body = bytes | memoryview
 class DecodedRequest:
     request: InferenceRequest
     is_binary_by_default: bool = False
-    """Outputs that do not say otherwise go back as binary data."""
+    """Where no outputs were listed; a listed output is JSON unless it says binary_data."""
 
 
 def parse_header_length(text: str, body_size: int) -> int:
@@ -68,7 +71,7 @@ def decode_request(
             f"the JSON of the request has {size} bytes, more than --http-max-input-size allows "
             f"({max_json_size}); send tensors as binary data"
         )
-    header = decode_infer_header(bytes(body[:size]))
+    header = _header(body, size, header_length, spec.name)
     request.id = header.id
     decoded = DecodedRequest(request)
     for name, value in header.parameters.items():
@@ -85,8 +88,28 @@ def decode_request(
         request.inputs[item.name] = _input(item, spec.name, tail, max_json_size)
     tail.check_exhausted(request.inputs)
     for output in header.outputs:
-        request.requested_outputs.append(_output(output, decoded.is_binary_by_default))
+        request.requested_outputs.append(_output(output))
     return decoded
+
+
+def _header(
+    body: memoryview, size: int, header_length: int | None, model: str
+) -> InferHeader | LooseInferHeader:
+    try:
+        return decode_infer_header(bytes(body[:size]))
+    except TrailingDataError as error:
+        # Often the length header got lost or is wrong: say so where the JSON itself shows it.
+        header = decode_infer_header(bytes(body[: error.position]))
+        for item in header.inputs:
+            if "binary_data_size" in item.parameters:
+                says = "is missing" if header_length is None else f"says {header_length}"
+                raise InvalidArgumentError(
+                    f"the JSON of the request ends at byte {error.position}, where the binary data "
+                    f"of input '{item.name}' of model '{model}' "
+                    f"({item.parameters['binary_data_size']} bytes) should begin, but the header "
+                    f"Inference-Header-Content-Length {says}"
+                ) from None
+        raise
 
 
 class _Tail:
@@ -169,9 +192,9 @@ def _binary_size(value: object, tensor: str) -> int:
     return value
 
 
-def _output(item: OutputHeader, is_binary_by_default: bool) -> RequestedOutput:
+def _output(item: OutputHeader) -> RequestedOutput:
     parameters = item.parameters
-    output = RequestedOutput(item.name, binary=is_binary_by_default)
+    output = RequestedOutput(item.name)
     if not parameters:
         return output
     where = f"output '{item.name}'"

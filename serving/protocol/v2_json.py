@@ -20,11 +20,20 @@ _SPECIAL_FLOAT = re.compile(rb"[\[,:\s](?:NaN|-?Infinity)\b")
 _LONE_SURROGATE = re.compile(
     rb"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _INPUT_PATH = re.compile(r"inputs\[\d+\]")
 DATA_SOURCES = (
     "exactly one of 'data', 'binary_data_size' in 'parameters', and 'shared_memory_region' in "
     "'parameters'"
 )
+
+
+class TrailingDataError(InvalidArgumentError):
+    """Bytes follow a complete JSON value."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 class InputHeader(msgspec.Struct):
@@ -105,6 +114,13 @@ def malformed(
         else:
             text = f"unexpected end, a closing quote, ']' or '}}' is missing (byte {len(raw)})"
     text = text.removeprefix("JSON is malformed: ")
+    trailing = _TRAILING.fullmatch(text)
+    if trailing is not None:
+        position = int(trailing[1]) - 1  # msgspec counts one more here than elsewhere
+        return TrailingDataError(
+            f"failed to parse the {what} as JSON: unexpected data after its end (byte {position})",
+            position,
+        )
     return InvalidArgumentError(f"failed to parse the {what} as JSON: {text}")
 
 
