@@ -1,0 +1,88 @@
+"""Runs the console's JavaScript modules in a real Chromium, from files served as they are."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STATIC = Path(__file__).resolve().parents[3] / "static"
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.path == "/":
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>modules</title><body>")
+        else:
+            super().do_GET()
+
+
+@contextmanager
+def static_server() -> Iterator[str]:
+    handler = partial(QuietHandler, directory=str(STATIC))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def chromium_path() -> str:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("Chromium is not installed")
+    return path
+
+
+@contextmanager
+def module_page() -> Iterator[Modules]:
+    from playwright.sync_api import sync_playwright
+
+    with static_server() as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium_path(), args=["--no-sandbox"]
+        )
+        page = browser.new_page()
+        page.goto(address)
+        yield Modules(page)
+        browser.close()
+
+
+class Modules:
+    """`modules.run("kserve.js", "m.toHalf(given)", 1.5)`: an expression over one module."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+
+    def run(self, module: str, expression: str, given: Any = None) -> Any:
+        script = f"""async (given) => {{
+            const m = await import("/js/{module}");
+            const plain = (value) =>
+                value instanceof Uint8Array ? btoa(String.fromCharCode(...value))
+                : ArrayBuffer.isView(value) ? Array.from(value, Number)
+                : value;
+            return JSON.stringify(plain(await ({expression})));
+        }}"""
+        text = self.page.evaluate(script, given)
+        return json.loads(text) if text is not None else None
+
+    def run_bytes(self, module: str, expression: str, given: Any = None) -> bytes:
+        return base64.b64decode(self.run(module, expression, given))
