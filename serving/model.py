@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Coroutine
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
