@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from console.core import workers as fleet
 from console.deployments.choices import (
     OPEN_STATES,
     Action,
@@ -138,3 +139,16 @@ def _end_phase(deployment: Deployment) -> Phase:
     if deployment.state == DeploymentState.SUCCEEDED:
         return Phase(label, "done", deployment.finished_at)
     return Phase(label, deployment.state, deployment.finished_at)
+
+
+def served_versions(model: str) -> list[str]:
+    """Versions that some connected worker serves, as its last heartbeat said."""
+    return sorted(
+        {
+            row.version
+            for worker in fleet.known()[0]
+            if worker.state != "lost"
+            for row in worker.models
+            if row.name == model and row.state == "READY"
+        }
+    )

@@ -125,3 +125,8 @@ def record_revision(
 
     start_on_commit(record_manifest, revision.pk)
     return revision
+
+
+def form_text(text: str) -> str:
+    """A text from a form: browsers send CRLF, files here have LF."""
+    return text.replace("\r\n", "\n")
