@@ -1,0 +1,223 @@
+"""One call that says everything about a model directory: for the console and the command line.
+
+Layout, config text, completion, rules, and what the model file itself declares. Reads files, runs
+no model code, imports no ML runtime; any thread, blocks on the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from serving.config.backend_files import ModelFile, model_file
+from serving.config.compare import compare, fill_from_signature
+from serving.config.complete import complete, fill_identity
+from serving.config.findings import Finding, Severity
+from serving.config.pbtxt import ParsedConfig, parse, read_text
+from serving.config.protobuf import pb
+from serving.config.python_source import check_python_source
+from serving.config.report import Available, Report
+from serving.config.signature import Signature, read_onnx_signature
+from serving.config.validate import validate
+from serving.config.validate_model import escapes
+from serving.errors import InvalidArgumentError
+from serving.repository.layout import (
+    ModelDirectory,
+    check_layout,
+    check_model_files,
+    scan_model,
+)
+from serving.repository.version_policy import missing_versions, select_versions
+
+MAX_VERSIONS_READ = 8
+"""Model files looked into, newest versions first."""
+
+
+@dataclass(slots=True)
+class ModelCheck:
+    text: str
+    """config.pbtxt as checked; "" where there is none."""
+    findings: list[Finding] = field(default_factory=list)
+    config: pb.ModelConfig | None = None
+    """What the text says; None where it does not parse."""
+    effective: pb.ModelConfig | None = None
+    """With everything filled in that the server would fill in."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """Field path -> "file", "model" or "default". A field without an entry has the origin of the
+    nearest field around it."""
+    signature: Signature | None = None
+    """Of the newest served version; None where the file is not read."""
+    versions: list[int] = field(default_factory=list)
+    """What the version policy serves."""
+
+
+def check_model(
+    model_directory: Path,
+    *,
+    gpu_count: int | None = None,
+    config_text: str | None = None,
+    strict: bool = False,
+    name: str | None = None,
+) -> ModelCheck:
+    """Check the model in `model_directory`.
+
+    `gpu_count`: GPUs of the place where it will run, None where that is not known.
+    `config_text` stands for config.pbtxt. `strict`: auto-complete is off. `name` stands for the
+    directory's name, e.g. while the directory is staged elsewhere.
+    """
+    scanned = scan_model(model_directory)
+    findings = check_layout(scanned)
+    if config_text is not None:
+        findings = [item for item in findings if item.code != "REP-003"]
+    text, problems = _text(scanned, config_text)
+    check = ModelCheck(text or "", findings + problems)
+    if text is None:
+        return check
+    if strict and config_text is None and scanned.config_path is None:
+        check.findings.append(_missing_config())
+    parsed = parse(text)
+    if parsed.config is None:
+        check.findings += parsed.findings
+        return check
+    check.config = pb.ModelConfig()
+    check.config.CopyFrom(parsed.config)
+    _check_parsed(check, parsed, scanned, gpu_count, strict, name or scanned.name)
+    return check
+
+
+def _text(scanned: ModelDirectory, config_text: str | None) -> tuple[str | None, list[Finding]]:
+    if config_text is not None:
+        return config_text, []
+    if scanned.config_path is None:
+        return "", []
+    try:
+        return read_text(scanned.config_path)
+    except OSError as error:
+        return None, [Finding(Severity.ERROR, f"cannot be read: {error.strerror}", code="REP-003")]
+
+
+def _missing_config() -> Finding:
+    return Finding(
+        Severity.ERROR,
+        "config.pbtxt is missing, and auto-complete is off",
+        "write one, or switch auto-complete on",
+        code="REP-003",
+    )
+
+
+def _check_parsed(
+    check: ModelCheck,
+    parsed: ParsedConfig,
+    scanned: ModelDirectory,
+    gpu_count: int | None,
+    strict: bool,
+    name: str,
+) -> None:
+    effective = check.effective = pb.ModelConfig()
+    if parsed.config is not None:
+        effective.CopyFrom(parsed.config)
+    origins = dict.fromkeys(parsed.places, "file")
+    filled = fill_identity(effective, name=name, model_directory=scanned.path)
+    origins |= dict.fromkeys(filled, "default")
+    check.versions = select_versions(effective.version_policy, scanned.versions)
+    report = Report(parsed, effective, scanned.path)
+    _check_policy(report, scanned, check)
+    signatures = _check_files(report, scanned, check)
+    if signatures:
+        check.signature = next(iter(signatures.values()))
+        if not strict:
+            taken = fill_from_signature(effective, check.signature)
+            origins |= dict.fromkeys(taken, "model")
+    filled = complete(effective, name=name, model_directory=scanned.path, gpu_count=gpu_count or 0)
+    check.origins = origins | dict.fromkeys(filled, "default")
+    check.findings += validate(
+        parsed,
+        directory_name=name,
+        model_directory=scanned.path,
+        strict=strict,
+        available=Available(gpu_count),
+        config=effective,
+    )
+    for file, signature in signatures.items():
+        compare(report, signature, file)
+    check.findings += _distinct(report.findings)
+
+
+def _distinct(findings: list[Finding]) -> list[Finding]:
+    return list(dict.fromkeys(findings))
+
+
+def _check_policy(report: Report, scanned: ModelDirectory, check: ModelCheck) -> None:
+    policy = report.config.version_policy
+    for version in missing_versions(policy, scanned.versions):
+        report.warning(
+            "version_policy.specific.versions",
+            f"version {version} is listed and has no directory: it is skipped",
+            f"versions on disk: {', '.join(map(str, scanned.versions)) or 'none'}",
+            code="REP-042",
+        )
+    is_empty = policy.WhichOneof("policy_choice") == "specific" and policy.specific.versions
+    if is_empty and scanned.versions and not check.versions:
+        report.error(
+            "version_policy",
+            "at least one version must be available: none of the listed versions is on disk",
+            f"versions on disk: {', '.join(map(str, scanned.versions))}",
+            code="REP-006",
+        )
+
+
+def _check_files(
+    report: Report, scanned: ModelDirectory, check: ModelCheck
+) -> dict[str, Signature]:
+    """Model files of the served versions: are they there, and what do they say."""
+    config = report.config
+    known = model_file(config.backend, config.platform)
+    filename = config.default_model_filename or (known.filename if known else "")
+    if known is None or not filename or escapes(filename) or config.cc_model_filenames:
+        return {}
+    newest = sorted(check.versions, reverse=True)
+    missing = check_model_files(
+        scanned,
+        versions=newest,
+        filename=filename,
+        may_be_file=known.may_be_file,
+        may_be_directory=known.may_be_directory,
+    )
+    report.findings += missing
+    absent = {item.file for item in missing}
+    signatures: dict[str, Signature] = {}
+    for version in newest[:MAX_VERSIONS_READ]:
+        file = f"{version}/{filename}"
+        if file not in absent:
+            signature = _read(report, scanned, known, file)
+            if signature is not None:
+                signatures[file] = signature
+    return signatures
+
+
+def _read(report: Report, scanned: ModelDirectory, known: ModelFile, file: str) -> Signature | None:
+    path = scanned.path / file
+    if known.backend == "python":
+        report.findings += check_python_source(path, file)
+        return None
+    if known.backend != "onnxruntime":
+        return None
+    try:
+        signature = read_onnx_signature(path)
+    except InvalidArgumentError as error:
+        message = error.message.replace(str(path), file)
+        report.findings.append(Finding(Severity.ERROR, message, file=file, code="GAP-06"))
+        return None
+    beside = path if path.is_dir() else path.parent
+    for name in signature.external_files:
+        if escapes(name) or not (beside / name).is_file():
+            report.findings.append(
+                Finding(
+                    Severity.ERROR,
+                    f"the weights file '{name}' that {file} refers to is not beside it",
+                    "upload it too: an ONNX model with external data needs all its files",
+                    file=file,
+                    code="REP-021",
+                )
+            )
+    return signature

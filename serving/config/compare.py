@@ -1,0 +1,180 @@
+"""Config beside model file: fill one from the other, and say where they contradict.
+
+Pure functions; any thread. Behaviour after AUT-03 and the checks of Triton's ONNX Runtime backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serving.config.protobuf import pb
+from serving.config.report import Report
+from serving.config.signature import Signature, TensorSignature
+from serving.config.suggest import nearest
+from serving.datatypes import BY_CONFIG_NUMBER
+
+DEFAULT_MAX_BATCH_SIZE = 4
+CODE = "GAP-06"
+
+
+def fill_from_signature(
+    config: pb.ModelConfig,
+    signature: Signature,
+    *,
+    default_max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
+) -> list[str]:
+    """What auto-complete takes from the model file. Returns the field paths that it filled."""
+    filled: list[str] = []
+    if config.input and config.output:
+        return filled
+    if config.max_batch_size == 0 and signature.can_batch:
+        config.max_batch_size = default_max_batch_size
+        filled.append("max_batch_size")
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        config.dynamic_batching.SetInParent()
+        filled.append("dynamic_batching")
+    skip = 1 if config.max_batch_size > 0 else 0
+    for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+        target = getattr(config, kind)
+        if target:
+            continue
+        for tensor in tensors:
+            item = target.add()
+            item.name = tensor.name
+            item.data_type = tensor.datatype.config_number
+            _fill_dims(item, tensor.shape[skip:])
+        filled.append(kind)
+    return filled
+
+
+def _fill_dims(item: pb.ModelInput | pb.ModelOutput, dims: Sequence[int]) -> None:
+    # A scalar for each item of the batch: the config must name one dimension.
+    if dims:
+        item.dims.extend(dims)
+    else:
+        item.dims.append(1)
+        item.reshape.SetInParent()
+
+
+def compare(report: Report, signature: Signature, file: str) -> None:
+    """Report every contradiction between the completed config and the model file `file`."""
+    config = report.config
+    for name, kind in signature.unsupported.items():
+        report.error(
+            "",
+            f"{file}: tensor '{name}' is a {kind}, which no request can carry",
+            "export the model with plain tensors as inputs and outputs",
+            code=CODE,
+        )
+    known_inputs = (*signature.inputs, *signature.optional_inputs)
+    _compare_names(report, "input", [item.name for item in config.input], known_inputs, file)
+    _compare_names(report, "output", [item.name for item in config.output], signature.outputs, file)
+    declared = {item.name for item in config.input}
+    for tensor in signature.inputs:
+        if tensor.name not in declared:
+            report.error(
+                "input",
+                f"{file} needs input '{tensor.name}' {_says(tensor)}, and the config does not "
+                f"declare it",
+                "declare it, or remove every input to let auto-complete fill them",
+                code=CODE,
+            )
+    _compare_tensors(report, "input", config.input, known_inputs, file)
+    _compare_tensors(report, "output", config.output, signature.outputs, file)
+
+
+def _compare_names(
+    report: Report, kind: str, names: list[str], known: Sequence[TensorSignature], file: str
+) -> None:
+    available = [item.name for item in known]
+    for index, name in enumerate(names):
+        if not name or name in available:
+            continue
+        close = nearest(name, available)
+        listed = ", ".join(f"'{item}'" for item in available)
+        report.error(
+            f"{kind}[{index}].name",
+            f"unexpected inference {kind} '{name}': {file} has {kind}s {listed or '(none)'}",
+            f"did you mean '{close}'?" if close else f"use a name that {file} has",
+            code=CODE,
+        )
+
+
+def _compare_tensors(
+    report: Report,
+    kind: str,
+    items: Sequence[pb.ModelInput] | Sequence[pb.ModelOutput],
+    tensors: Sequence[TensorSignature],
+    file: str,
+) -> None:
+    known = {tensor.name: tensor for tensor in tensors}
+    for index, item in enumerate(items):
+        tensor = known.get(item.name)
+        if tensor is None:
+            continue
+        path = f"{kind}[{index}]"
+        configured = BY_CONFIG_NUMBER.get(item.data_type)
+        if configured is not None and configured != tensor.datatype:
+            report.error(
+                f"{path}.data_type",
+                f"{kind} '{item.name}': the config says {configured.config_name}, {file} says "
+                f"{tensor.datatype.config_name}",
+                f"write data_type: {tensor.datatype.config_name}",
+                code=CODE,
+            )
+        if tensor.is_rank_known:
+            _compare_shape(report, path, f"{kind} '{item.name}'", item, tensor, file)
+
+
+def _compare_shape(
+    report: Report,
+    path: str,
+    label: str,
+    item: pb.ModelInput | pb.ModelOutput,
+    tensor: TensorSignature,
+    file: str,
+) -> None:
+    batching = report.config.max_batch_size > 0
+    own = list(item.reshape.shape) if item.HasField("reshape") else list(item.dims)
+    full = [-1, *own] if batching else own
+    model = list(tensor.shape)
+    if batching and not tensor.can_batch:
+        report.error(
+            "max_batch_size" if report.parsed.has("max_batch_size") else path,
+            f"{label}: max_batch_size {report.config.max_batch_size} needs a first dimension of "
+            f"-1, {file} says {model}",
+            _unbatched_hint(model),
+            code=CODE,
+        )
+        return
+    if not item.dims or any(dim == 0 or dim < -1 for dim in own):
+        return
+    if len(full) == len(model) and all(
+        want in (-1, got) for want, got in zip(model, full, strict=True)
+    ):
+        return
+    shape = f"{own}, that is {full} with the batch axis" if batching else f"{own}"
+    wanted = model[1:] if batching else model
+    hint = f"write dims: {wanted}" if wanted else "write dims: [1] with reshape { shape: [] }"
+    if not batching and model[:1] == [-1] and full == model[1:]:
+        hint = f"set max_batch_size above 0, or write dims: {model}"
+    report.error(
+        f"{path}.dims",
+        f"{label}: the config says {shape} ({len(full)} dimensions); {file} says {model} "
+        f"({len(model)} dimensions)",
+        hint,
+        code=CODE,
+    )
+
+
+def _unbatched_hint(model: list[int]) -> str:
+    if not model:
+        return "set max_batch_size: 0, or export the model with a batch axis"
+    return (
+        f"set max_batch_size: 0 and write dims: {model}, or export the model with a dynamic first "
+        f"axis"
+    )
+
+
+def _says(tensor: TensorSignature) -> str:
+    return f"({tensor.datatype.name} {list(tensor.shape)})"
