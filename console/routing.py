@@ -5,5 +5,10 @@ from __future__ import annotations
 from channels.auth import AuthMiddlewareStack
 from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from django.urls import path
 
-websocket_application = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter([])))
+from console.monitoring.consumers import LiveConsumer
+
+websocket_application = AllowedHostsOriginValidator(
+    AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))
+)

@@ -37,7 +37,11 @@ def error_body(
 
 
 def _serving_error(error: ServingError) -> Response:
-    return Response(error_body(error.code.name.lower(), str(error)), status=_http_status(error))
+    """Some errors of the console know more: fields, findings, a status of their own (409)."""
+    code = getattr(error, "api_code", error.code.name.lower())
+    body = error_body(code, str(error), getattr(error, "fields", None))
+    body["error"].update(getattr(error, "api_detail", {}))
+    return Response(body, status=getattr(error, "api_status", None) or _http_status(error))
 
 
 def _http_status(error: ServingError) -> int:

@@ -55,7 +55,8 @@ class _Gathered:
 def samples(*, since: float) -> list[Sample]:
     """The stream's samples; none while Redis is away, so that pages still render."""
     try:
-        return get_client().samples(since=since)
+        found: list[Sample] = get_client().samples(since=since)
+        return found
     except Exception as error:
         logger.warning("telemetry cannot be read: %s", error)
         return []
@@ -113,7 +114,7 @@ def series(
     """Chart series over the last `seconds` (a key of STEPS); see `build_series`."""
     now = time.time() if now is None else now
     start = now - seconds
-    return build_series(
+    body = build_series(
         _samples_over(start, seconds),
         step_s=STEPS[seconds],
         start=start,
@@ -121,6 +122,23 @@ def series(
         model=model,
         worker=worker,
     )
+    body["events"] = _marks(start, model)
+    return body
+
+
+def _marks(start: float, model: str | None) -> list[dict[str, Any]]:
+    """Changes of what serves, to be drawn on the axis of the latency."""
+    try:
+        events = get_client().events(since=start)
+    except Exception:
+        return []
+    return [
+        {"at": event.at, "model": event.model, "version": event.version, "state": event.state}
+        for event in events
+        if event.kind == "model_state"
+        and event.state in ("READY", "UNAVAILABLE")
+        and model in (None, event.model)
+    ]
 
 
 def _samples_over(start: float, seconds: int) -> list[Sample]:

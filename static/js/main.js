@@ -36,6 +36,11 @@ function release() {
 }
 
 bindAll(document);
+// Whoever puts new elements into the page by hand says so.
+document.addEventListener("conch:changed", (event) => {
+  release();
+  bindAll(event.target);
+});
 document.addEventListener("htmx:afterSettle", (event) => {
   release();
   bindAll(event.target);

@@ -141,6 +141,21 @@ def size(value: Any) -> str:
     return f"{rate(amount)}{THIN}TB"
 
 
+@register.filter
+def gigabytes(value: Any) -> str:
+    """Bytes in GB without the unit: 58 · 0.4."""
+    if value is None or value == "":
+        return NONE
+    amount = float(value) / 1e9
+    return f"{amount:,.0f}" if amount >= 10 or amount == 0 else f"{amount:.1f}"
+
+
+@register.filter
+def words(value: Any) -> str:
+    """`worker_started` as `Worker started`."""
+    return str(value).replace("_", " ").capitalize()
+
+
 def moment(value: Any) -> datetime | None:
     """A datetime from a datetime or from seconds since the epoch (wire messages)."""
     if value is None or value == "":

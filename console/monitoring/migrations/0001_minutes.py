@@ -4,23 +4,30 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='MinuteSample',
+            name="MinuteSample",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('worker_id', models.CharField(max_length=120)),
-                ('minute', models.DateTimeField(db_index=True)),
-                ('sample', models.JSONField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("worker_id", models.CharField(max_length=120)),
+                ("minute", models.DateTimeField(db_index=True)),
+                ("sample", models.JSONField()),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('worker_id', 'minute'), name='one_sample_a_minute')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("worker_id", "minute"), name="one_sample_a_minute"
+                    )
+                ],
             },
         ),
     ]

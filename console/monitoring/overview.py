@@ -1,0 +1,195 @@
+"""What the first screen says: is anything wrong, five numbers, the busiest models, the devices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+
+from console.catalog.observed import Observed, observe
+from console.core import workers as door
+from console.core.choices import LOST, READY, UNAVAILABLE, UNKNOWN
+from console.deployments import selectors as deployments
+from console.fleet.selectors import WorkerRow, worker_rows
+from console.monitoring import selectors
+from console.monitoring.selectors import ModelRates
+from workers.messages import Event, Sample, WorkerInfo
+
+FAILURES_OVER_S = 300.0
+EVENTS_OVER_S = 24 * 3600.0
+BUSIEST = 6
+# Failed requests in five minutes that are worth a line, as a share of all.
+FAILURE_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One line of "Needs attention"."""
+
+    state: str
+    word: str
+    subject: str
+    text: str
+    url: str
+    at: Any = None
+    """When it began or was seen: seconds since the epoch, a datetime, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusyModel:
+    name: str
+    version: str
+    state: str
+    rates: ModelRates
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    problems: list[Problem]
+    totals: ModelRates | None
+    """None: no telemetry arrives."""
+    ready: int
+    known: int
+    busiest: list[BusyModel]
+    workers: list[WorkerRow]
+    registry_error: str
+
+    @property
+    def has_gpus(self) -> bool:
+        return any(row.devices for row in self.workers)
+
+
+def read_overview() -> Overview:
+    now = time.time()
+    infos, registry_error = door.known()
+    recent = selectors.samples(since=now - FAILURES_OVER_S)
+    fresh = [sample for sample in recent if now - sample.at <= selectors.NOW_S]
+    rates = selectors.latest_rates(fresh)
+    rows = worker_rows(infos=infos, samples=fresh)
+    models = observe(infos)
+    asked_for = {name for name, seen in models.items() if seen.worker_ids}
+    wanted = deployments.wanted_models()
+    return Overview(
+        problems=find_problems(infos, rows, models, recent, wanted, registry_error),
+        totals=rates[""] if fresh else None,
+        ready=sum(1 for seen in models.values() if seen.served_versions),
+        known=len(asked_for | wanted),
+        busiest=_busiest(models, rates),
+        workers=rows,
+        registry_error=registry_error,
+    )
+
+
+def find_problems(
+    infos: list[WorkerInfo],
+    rows: list[WorkerRow],
+    models: dict[str, Observed],
+    recent: list[Sample],
+    wanted: set[str],
+    registry_error: str,
+) -> list[Problem]:
+    """Worst first: what cannot be seen, what does not serve, what failed."""
+    if registry_error:
+        return [Problem("failed", "No contact", "Redis", registry_error, reverse("fleet:workers"))]
+    events = _events()
+    return [
+        *_worker_problems(rows),
+        *_model_problems(models, events),
+        *_missing(models, wanted, infos),
+        *_failed_deployments(),
+        *_failing_requests(recent),
+    ]
+
+
+def _worker_problems(rows: list[WorkerRow]) -> Iterable[Problem]:
+    for row in rows:
+        if row.state in (LOST, UNKNOWN):
+            count = len({model.name for model in row.served})
+            served = f"; it served {count} model{'' if count == 1 else 's'}" if count else ""
+            url = reverse("fleet:worker", args=[row.info.worker_id])
+            text = f"{row.reason}{served}"
+            yield Problem(row.state, "", row.info.worker_id, text, url, row.info.last_seen)
+
+
+def _model_problems(
+    models: dict[str, Observed], events: dict[tuple[str, str, str], Event]
+) -> Iterable[Problem]:
+    for name, seen in sorted(models.items()):
+        for place in seen.placements:
+            if place.state != UNAVAILABLE:
+                continue
+            event = events.get((place.worker_id, name, place.version))
+            subject = f"{name} v{place.version}" if place.version else name
+            text = f"on {place.worker_id} — {place.reason or 'no reason given'}"
+            at = event.at if event else None
+            yield Problem(UNAVAILABLE, "", subject, text, reverse("catalog:model", args=[name]), at)
+
+
+def _missing(
+    models: dict[str, Observed], wanted: set[str], infos: list[WorkerInfo]
+) -> Iterable[Problem]:
+    """Should serve, and no worker serves, loads or fails it."""
+    for name in sorted(wanted):
+        if name in models and models[name].worker_ids:
+            continue
+        text = "should serve; no worker has it" if infos else "should serve; no worker is connected"
+        yield Problem("warning", "Not served", name, text, reverse("catalog:model", args=[name]))
+
+
+def _failed_deployments() -> Iterable[Problem]:
+    """Only where the failure is the last word on its model."""
+    seen: set[str] = set()
+    for deployment in deployments.deployments_for(limit=50):
+        if deployment.model in seen:
+            continue
+        seen.add(deployment.model)
+        if deployment.has_failed:
+            subject = f"{deployment.what} of {deployment.model}"
+            text = deployment.error.strip().partition("\n")[0] or "no reason given"
+            url = deployment.get_absolute_url()
+            yield Problem(deployment.state, "", subject, text, url, deployment.finished_at)
+
+
+def _failing_requests(recent: list[Sample]) -> Iterable[Problem]:
+    counts: dict[str, list[float]] = {}
+    for sample in recent:
+        for row in sample.models:
+            entry = counts.setdefault(row.name, [0, 0, 0.0])
+            entry[0] += row.failure_count
+            entry[1] += row.success_count + row.failure_count
+            if row.failure_count:
+                entry[2] = max(entry[2], sample.at)
+    for name, (failed, requests, at) in sorted(counts.items()):
+        if failed and failed / requests >= FAILURE_SHARE:
+            text = f"refused or failed {failed:,.0f} of {requests:,.0f} requests in 5 min"
+            url = reverse("catalog:statistics", args=[name])
+            yield Problem("warning", "Failing", name, text, url, at)
+
+
+def _events() -> dict[tuple[str, str, str], Event]:
+    """(worker, model, version) -> its last change of state."""
+    try:
+        found = door.get_client().events(since=time.time() - EVENTS_OVER_S, limit=2000)
+    except Exception:
+        # Ages are an extra; the problems themselves come from the registry.
+        return {}
+    return {
+        (event.worker_id, event.model, event.version): event
+        for event in sorted(found, key=lambda event: event.at)
+        if event.kind == "model_state"
+    }
+
+
+def _busiest(
+    models: dict[str, Observed], rates: dict[tuple[str, str] | str, ModelRates]
+) -> list[BusyModel]:
+    found = []
+    for name, seen in models.items():
+        for version in seen.served_versions:
+            state = seen.of_version(version).state
+            found.append(BusyModel(name, version, state, rates.get((name, version), ModelRates())))
+    found.sort(key=lambda item: (-item.rates.inferences_per_s, item.state != READY, item.name))
+    return found[:BUSIEST]

@@ -1,0 +1,54 @@
+"""The overview and the live metrics page."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET
+
+from console.core import workers as door
+from console.core.permissions import Role, require_role
+from console.core.roles import role_of
+from console.monitoring.api import RANGES
+from console.monitoring.overview import read_overview
+
+DEFAULT_RANGE = "5m"
+
+
+@require_GET
+def home(request: HttpRequest) -> HttpResponseBase:
+    """The overview; a person without a role lands on the own account, which says so."""
+    if request.user.is_authenticated and role_of(request.user) is None:
+        return redirect("accounts:account")
+    return overview(request)
+
+
+@require_role(Role.VIEWER)
+def overview(request: HttpRequest) -> HttpResponse:
+    page = read_overview()
+    template = "monitoring/overview.html"
+    if request.GET.get("part") == "live":
+        template = "monitoring/overview_parts.html"
+    return render(request, template, {"overview": page})
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def live(request: HttpRequest) -> HttpResponse:
+    infos, registry_error = door.known()
+    chosen_range = request.GET.get("range", DEFAULT_RANGE)
+    model = request.GET.get("model", "")
+    worker = request.GET.get("worker", "")
+    models = {row.name for info in infos for row in info.models if row.state} | {model}
+    workers = {info.worker_id for info in infos} | {worker}
+    context = {
+        "range": chosen_range if chosen_range in RANGES else DEFAULT_RANGE,
+        "ranges": list(RANGES),
+        "model": model,
+        "worker": worker,
+        "models": sorted(models - {""}),
+        "workers": sorted(workers - {""}),
+        "has_gpus": any(info.devices for info in infos),
+        "registry_error": registry_error,
+    }
+    return render(request, "monitoring/live.html", context)
