@@ -175,8 +175,10 @@ def _fill(
         target.dims.extend(dims)
     else:
         # dims must not be empty in a config: callers send one element, the model gets a scalar.
+        # Without batching an empty reshape is refused (VAL-42); the instance squeezes instead.
         target.dims.append(1)
-        target.reshape.SetInParent()
+        if batching:
+            target.reshape.SetInParent()
 
 
 def _cannot_batch(model: str, max_batch_size: int, signature: OnnxSignature) -> str:

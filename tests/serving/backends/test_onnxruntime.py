@@ -186,13 +186,13 @@ def test_auto_complete_without_a_dynamic_first_dimension_leaves_batching_off(tmp
     assert list(config.input[0].dims) == [1, 4]
 
 
-def test_auto_complete_makes_a_scalar_one_element_with_an_empty_reshape(tmp_path):
+def test_auto_complete_makes_a_scalar_one_element_without_a_reshape(tmp_path):
     onnx_files.write_identity(tmp_path, shape=())
 
     config = completed("", tmp_path)
 
     assert list(config.input[0].dims) == [1]
-    assert config.input[0].HasField("reshape")
+    assert not config.input[0].HasField("reshape")
 
 
 def test_auto_complete_keeps_what_the_config_gives(tmp_path):
