@@ -33,7 +33,7 @@ def fill_from_signature(
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
         config.dynamic_batching.SetInParent()
         filled.append("dynamic_batching")
-    skip = 1 if config.max_batch_size > 0 else 0
+    is_batching = config.max_batch_size > 0
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         target = getattr(config, kind)
         if target:
@@ -42,17 +42,18 @@ def fill_from_signature(
             item = target.add()
             item.name = tensor.name
             item.data_type = tensor.datatype.config_number
-            _fill_dims(item, tensor.shape[skip:])
+            _fill_dims(item, tensor.shape, is_batching)
         filled.append(kind)
     return filled
 
 
-def _fill_dims(item: pb.ModelInput | pb.ModelOutput, dims: Sequence[int]) -> None:
-    # A scalar for each item of the batch: the config must name one dimension.
-    if dims:
-        item.dims.extend(dims)
-    else:
-        item.dims.append(1)
+def _fill_dims(
+    item: pb.ModelInput | pb.ModelOutput, shape: Sequence[int], is_batching: bool
+) -> None:
+    dims = shape[1:] if is_batching else shape
+    item.dims.extend(dims or [1])
+    # One value for each item of the batch: the config must name a dimension that the model lacks.
+    if not dims and is_batching:
         item.reshape.SetInParent()
 
 
@@ -153,9 +154,13 @@ def _compare_shape(
         want in (-1, got) for want, got in zip(model, full, strict=True)
     ):
         return
+    if not model and all(dim == 1 for dim in full):
+        return
     shape = f"{own}, that is {full} with the batch axis" if batching else f"{own}"
     wanted = model[1:] if batching else model
-    hint = f"write dims: {wanted}" if wanted else "write dims: [1] with reshape { shape: [] }"
+    hint = f"write dims: {wanted or [1]}"
+    if not wanted and batching:
+        hint += " with reshape { shape: [] }"
     if not batching and model[:1] == [-1] and full == model[1:]:
         hint = f"set max_batch_size above 0, or write dims: {model}"
     report.error(

@@ -121,6 +121,26 @@ def test_missing_batching_is_pointed_out(tmp_path):
     }
 
 
+def test_a_scalar_of_the_model_is_one_element_in_the_config(tmp_path):
+    model = onnx_model(tmp_path, None, x=(), y=())
+
+    check = check_model(model)
+    assert errors_of(check.findings) == []
+    assert list(check.effective.input[0].dims) == [1]
+    assert not check.effective.input[0].HasField("reshape")
+
+    assert errors_of(check_model(model, config_text=to_pbtxt(check.effective)).findings) == []
+
+
+def test_one_value_for_each_item_is_a_reshape(tmp_path):
+    check = check_model(onnx_model(tmp_path, None, x=("n",), y=("n",)))
+
+    assert errors_of(check.findings) == []
+    assert list(check.effective.input[0].dims) == [1]
+    assert list(check.effective.input[0].reshape.shape) == []
+    assert check.effective.input[0].HasField("reshape")
+
+
 def test_an_input_that_the_config_forgets_is_an_error(tmp_path):
     model = tmp_path / "m"
     write_onnx(
