@@ -24,6 +24,7 @@ def _plain_static_files(settings: Any, tmp_path: Any) -> None:
     plain = "django.contrib.staticfiles.storage.StaticFilesStorage"
     settings.STORAGES = settings.STORAGES | {"staticfiles": {"BACKEND": plain}}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.STATIC_ROOT = tmp_path
     settings.CONCH_LIVE_RELAY = False
 
 

@@ -1,0 +1,73 @@
+"""What the Try it page is told about a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.catalog import try_it
+from serving.errors import NotFoundError
+
+METADATA: dict[str, Any] = {
+    "name": "m",
+    "versions": ["1"],
+    "inputs": [
+        {"name": "image", "datatype": "FP32", "shape": [-1, 3, 224, 224]},
+        {"name": "text", "datatype": "BYTES", "shape": [-1, 2]},
+    ],
+    "outputs": [{"name": "label", "datatype": "FP32", "shape": ["-1", "10"]}],
+}
+CONFIG: dict[str, Any] = {
+    "max_batch_size": 8,
+    "input": [{"name": "image"}, {"name": "text", "optional": True}],
+    "output": [{"name": "label", "label_filename": "labels.txt"}],
+    "parameters": {"try_it": {"string_value": "text_line_ctc"}},
+}
+
+
+def test_inputs_carry_dims_without_the_batch_axis_and_an_example() -> None:
+    image, text = try_it.description("m", METADATA, CONFIG)["inputs"]
+
+    assert image["dims"] == [3, 224, 224]
+    assert image["example_shape"] == [1, 3, 224, 224]
+    assert image["example"] == ""
+    assert text["optional"] is True
+    assert json.loads(text["example"]) == ["text", "text"]
+
+
+def test_outputs_say_whether_they_have_labels() -> None:
+    [label] = try_it.description("m", METADATA, CONFIG)["outputs"]
+
+    assert label == {"name": "label", "datatype": "FP32", "shape": [-1, 10], "has_labels": True}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "view"),
+    [
+        ({"try_it": {"string_value": "file_ends"}}, "file_ends"),
+        ({"try_it": {"string_value": "../evil"}}, ""),
+        ({}, ""),
+    ],
+)
+def test_only_known_views_are_opened(parameters: dict[str, Any], view: str) -> None:
+    assert try_it.view_of({"parameters": parameters}) == view
+
+
+def test_labels_are_the_lines_of_the_file_blanks_included(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("<blank>\na\n \n", encoding="utf-8")
+
+    assert try_it.labels(tmp_path, CONFIG, "label") == ["<blank>", "a", " "]
+
+
+@pytest.mark.parametrize("filename", ["../secret", "missing.txt", ""])
+def test_label_files_outside_the_model_are_refused(tmp_path: Path, filename: str) -> None:
+    model = tmp_path / "m"
+    model.mkdir()
+    (tmp_path / "secret").write_text("x", encoding="utf-8")
+    config = {"output": [{"name": "label", "label_filename": filename}]}
+
+    with pytest.raises(NotFoundError):
+        try_it.labels(model, config, "label")
