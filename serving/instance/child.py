@@ -201,6 +201,8 @@ class InstanceServer:
                 self._instance.close()
             if self._model is not None:
                 self._model.unload()
+        except ServingError as problem:
+            error = problem.message
         except Exception as problem:  # reported, never in the way of the unload
             error = describe_exception(problem)
         self._channel.send(wire.pack(wire.Kind.CLOSED, wire.Closed(error)))

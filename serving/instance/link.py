@@ -29,6 +29,9 @@ from serving.request import InferenceRequest
 logger = logging.getLogger(__name__)
 model_logger = logging.getLogger("serving.models")
 
+_EXIT_GRACE_S = 1.0
+"""Between the end of the socket and the end of the process."""
+
 _decode_responses = msgspec.msgpack.Decoder(wire.Responses).decode
 _decode_failed = msgspec.msgpack.Decoder(wire.LoadFailed).decode
 _decode_closed = msgspec.msgpack.Decoder(wire.Closed).decode
@@ -206,9 +209,12 @@ class InstanceLink:
             self._loaded.set_result(error)
 
     def _on_channel_error(self, reason: str) -> None:
-        """The child has closed its end, which it does by dying only, or has sent nonsense."""
+        """The child has closed its end, which it does at its end only, or has sent nonsense."""
         self._fault = reason
-        self.kill()
+        if reason:
+            self.kill()
+        else:
+            self._loop.call_later(_EXIT_GRACE_S, self.kill)
 
     def _report_exit(self, report: ExitReport) -> None:
         """Watching thread."""

@@ -139,11 +139,11 @@ class ProcessHost:
                 await self._wait_idle()
             await link.stop(self._finalize_timeout_s)
         except asyncio.CancelledError:
-            link.kill()
-            raise
-        finally:
-            self._link = None
+            link.kill()  # a second stop waits until it is gone
             self._fail_running(f"{self._where} was stopped")
+            raise
+        self._link = None
+        self._fail_running(f"{self._where} was stopped")
 
     @property
     def _where(self) -> str:
@@ -237,10 +237,9 @@ class ProcessHost:
     def _on_end(self, reason: str) -> None:
         """The process has died by itself."""
         self._link = None
-        logger.error("%s: %s", self._where, reason)
-        lifetime_ns = self._clock.now_ns() - self._ready_ns
         if self._state is not _State.STOPPED:
-            self._plan_restart(reason, lifetime_ns)
+            logger.error("%s: %s", self._where, reason)
+            self._plan_restart(reason, self._clock.now_ns() - self._ready_ns)
         self._fail_running(f"{self._where} failed: {reason}")
 
     def _plan_restart(self, reason: str, lifetime_ns: int) -> None:
