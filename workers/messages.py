@@ -128,3 +128,11 @@ class ModelDescription(msgspec.Struct, frozen=True):
     metadata: dict[str, object]
     config: dict[str, object]
     statistics: dict[str, object]
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a question that its asker waits for: one of the two, or an error."""
+
+    error: str = ""
+    description: ModelDescription | None = None
+    models: list[ModelVersionState] | None = None

@@ -1,0 +1,158 @@
+"""What a worker is told by its environment; read once, when the process starts.
+
+Every variable is listed in the settings reference of the docs. Importing this starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.options import ControlMode, FrontendOptions, ServerOptions
+
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+_WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - compared, not bound
+
+
+class SettingsError(Exception):
+    """An environment variable has a value that cannot be used; the message says which ones can."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    redis_url: str
+    worker_id: str
+    server: ServerOptions
+    frontends: FrontendOptions
+    advertised_host: str = ""
+    """Under which name others reach this worker; empty: the address that it listens on."""
+
+    @property
+    def queue(self) -> str:
+        return queue_of(self.worker_id)
+
+    def reachable(self, address: str) -> str:
+        """The host name or address by which `address` of this machine is reached."""
+        if self.advertised_host:
+            return self.advertised_host
+        return socket.gethostname() if address in _WILDCARDS else address
+
+
+def queue_of(worker_id: str) -> str:
+    return f"worker.{worker_id}"
+
+
+def redis_url(environment: Mapping[str, str] | None = None) -> str:
+    env = os.environ if environment is None else environment
+    url = _secret(env, "REDIS_URL") or DEFAULT_REDIS_URL
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise SettingsError(
+            "REDIS_URL must start with redis://, rediss:// or unix://, as in "
+            f"{DEFAULT_REDIS_URL} or unix:///run/conch/redis.sock"
+        )
+    return url
+
+
+def broker_url(url: str) -> str:
+    """Celery's spelling of a Redis URL: a UNIX socket is redis+socket:///path there."""
+    if not url.startswith("unix://"):
+        return url
+    return "redis+socket://" + url.removeprefix("unix://").replace("?db=", "?virtual_host=")
+
+
+def load_settings(environment: Mapping[str, str] | None = None) -> WorkerSettings:
+    """Raises SettingsError."""
+    env = os.environ if environment is None else environment
+    worker_id = _default_id() if not env.get("CONCH_WORKER_ID") else env["CONCH_WORKER_ID"]
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", worker_id):
+        raise SettingsError(
+            f"CONCH_WORKER_ID is {worker_id!r}: use letters, digits, '-', '_' and '.', at most 100"
+        )
+    return WorkerSettings(
+        redis_url=redis_url(env),
+        worker_id=worker_id,
+        server=_server_options(env, worker_id),
+        frontends=_frontend_options(env),
+        advertised_host=env.get("CONCH_ADVERTISED_HOST", ""),
+    )
+
+
+def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
+    roots = [item for item in env.get("CONCH_MODEL_REPOSITORY", "").split(os.pathsep) if item]
+    if not roots:
+        raise SettingsError(
+            "CONCH_MODEL_REPOSITORY is not set: name the directory that holds the models "
+            f"(several are separated by '{os.pathsep}')"
+        )
+    models = [item.strip() for item in env.get("CONCH_LOAD_MODELS", "").split(",")]
+    load_models = tuple(item for item in models if item)
+    if "*" in load_models and len(load_models) > 1:
+        raise SettingsError("CONCH_LOAD_MODELS: '*' loads every model, so it must stand alone")
+    backend_directory = env.get("CONCH_BACKEND_DIRECTORY")
+    return ServerOptions(
+        model_repositories=tuple(Path(root).expanduser().absolute() for root in roots),
+        server_id=worker_id,
+        model_control_mode=ControlMode.EXPLICIT,
+        load_models=load_models,
+        exit_on_error=False,
+        strict_readiness=_flag(env, "CONCH_STRICT_READINESS", default=False),
+        model_load_thread_count=_number(env, "CONCH_LOAD_THREADS", 4, low=1, high=1024),
+        model_load_timeout_secs=_number(env, "CONCH_LOAD_TIMEOUT", 600, low=1),
+        exit_timeout_secs=_number(env, "CONCH_EXIT_TIMEOUT", 30),
+        backend_directory=Path(backend_directory) if backend_directory else None,
+    )
+
+
+def _frontend_options(env: Mapping[str, str]) -> FrontendOptions:
+    http_address = env.get("CONCH_HTTP_ADDRESS") or "127.0.0.1"
+    return FrontendOptions(
+        http_address=http_address,
+        http_port=_number(env, "CONCH_HTTP_PORT", 8000, high=65535),
+        grpc_address=env.get("CONCH_GRPC_ADDRESS") or http_address,
+        grpc_port=_number(env, "CONCH_GRPC_PORT", 8001, high=65535),
+        metrics_address=env.get("CONCH_METRICS_ADDRESS") or http_address,
+        metrics_port=_number(env, "CONCH_METRICS_PORT", 8002, high=65535),
+    )
+
+
+def _number(
+    env: Mapping[str, str], name: str, default: int, *, low: int = 0, high: int = 2**31
+) -> int:
+    text = env.get(name, "").strip()
+    if not text:
+        return default
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not low <= int(text) <= high:
+        raise SettingsError(f"{name} is {text!r}: write a whole number from {low} to {high}")
+    return int(text)
+
+
+def _flag(env: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = env.get(name)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise SettingsError(f"{name} is {text!r}: write true or false")
+    return word in _TRUE
+
+
+def _secret(env: Mapping[str, str], name: str) -> str:
+    """`NAME`, or the content of the file that `NAME_FILE` names (a container secret)."""
+    if env.get(name) or not env.get(f"{name}_FILE"):
+        return env.get(name, "")
+    try:
+        return Path(env[f"{name}_FILE"]).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"{name}_FILE cannot be read: {error}") from error
+
+
+def _default_id() -> str:
+    """The host's name, cut to what a queue name may hold."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:100]
+    return name or "worker"
