@@ -34,7 +34,7 @@ class Wanted:
     versions: tuple[int, ...] | None
     changed_at: float
     answered: frozenset[str] | None = None
-    """Workers that carried out, or refused, the deployment that made this row; None: it has none."""
+    """Workers that carried out, or refused, the deployment behind this row; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from console.deployments.choices import (
 )
 
 if TYPE_CHECKING:
-    from django.db.models.manager import RelatedManager
+    from django.db.models.fields.related_descriptors import RelatedManager
 
 
 class Deployment(models.Model):
@@ -130,7 +130,7 @@ class DeploymentTarget(models.Model):
 
 
 class DesiredModel(models.Model):
-    """Whether a model should be served, and where; a row for one worker wins over the one for all."""
+    """Whether a model should be served, and where; a row for one worker wins over that for all."""
 
     model = models.CharField(max_length=128)
     worker_id = models.CharField(max_length=255, blank=True)

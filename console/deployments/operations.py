@@ -23,19 +23,13 @@ from console.core import workers as fleet
 from console.deployments import desired
 from console.deployments.choices import Action, DeploymentState, TargetState, WantedState
 from console.deployments.models import Deployment, DeploymentTarget
+from workers.client import WorkerError
 from workers.messages import OperationResult, WorkerInfo
-
-try:
-    from workers.client import WorkerError
-except ImportError:  # until the worker client lands
-
-    class WorkerError(Exception):  # type: ignore[no-redef]
-        pass
-
 
 logger = logging.getLogger(__name__)
 
 CONNECTED = frozenset({"ready", "starting"})
+MOVING = frozenset({"LOADING", "UNLOADING"})
 RESTART_GRACE_S = 15.0
 """A restarted worker may still find the task in its queue."""
 
@@ -173,7 +167,7 @@ def lost_reason(target: DeploymentTarget, worker: WorkerInfo | None, now: dateti
         return f"Worker {name} is not known any more."
     if worker.state in ("lost", "stopped"):
         return f"Worker {name} was lost before it answered."
-    moving = any(row.name == model and row.state in ("LOADING", "UNLOADING") for row in worker.models)
+    moving = any(row.name == model and row.state in MOVING for row in worker.models)
     sent, at = target.sent_at.timestamp(), now.timestamp()
     if worker.started_at > sent and at - worker.started_at > RESTART_GRACE_S and not moving:
         return f"Worker {name} was restarted before it answered."
@@ -228,9 +222,7 @@ def _finish_complete() -> int:
 
 
 @transaction.atomic
-def _end(
-    deployment: Deployment, state: DeploymentState, error: str = "", trace: str = ""
-) -> None:
+def _end(deployment: Deployment, state: DeploymentState, error: str = "", trace: str = "") -> None:
     ended = Deployment.objects.filter(pk=deployment.pk, state=DeploymentState.RUNNING).update(
         state=state, error=error, traceback=trace, finished_at=timezone.now()
     )

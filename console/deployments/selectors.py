@@ -152,3 +152,20 @@ def served_versions(model: str) -> list[str]:
             if row.name == model and row.state == "READY"
         }
     )
+
+
+def serving_workers(model: str) -> list[tuple[str, list[str]]]:
+    """(worker, versions it serves) of every connected worker that serves the model."""
+    rows = []
+    for worker in fleet.known()[0]:
+        if worker.state == "lost":
+            continue
+        mine = [row for row in worker.models if row.name == model and row.state == "READY"]
+        versions = [row.version for row in mine]
+        if versions:
+            rows.append((worker.worker_id, sorted(versions, key=_version_order)))
+    return rows
+
+
+def _version_order(version: str) -> int:
+    return int(version) if version.isdigit() else 0

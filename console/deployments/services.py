@@ -1,7 +1,7 @@
 """Deployments: every load, unload and roll back starts here, as a durable row.
 
-A function stores what is wanted and a `Deployment`, then starts the task that talks to workers, once
-the transaction is committed. Raises `ServingError` subclasses with a sentence for the person.
+A function stores what is wanted and a `Deployment`, then starts the task that talks to workers,
+once the transaction is committed. Raises `ServingError` subclasses with a sentence for the person.
 """
 
 from __future__ import annotations
@@ -130,9 +130,7 @@ def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
     return _start(new)
 
 
-def _rows_before(
-    deployment: Deployment, versions: list[int] | None
-) -> list[dict[str, Any]]:
+def _rows_before(deployment: Deployment, versions: list[int] | None) -> list[dict[str, Any]]:
     """The old rows; those that followed the policy are pinned where the policy would differ now."""
     rows = [dict(row) for row in deployment.previous_desired]
     if not rows:
@@ -224,15 +222,13 @@ def _served_versions(model: str, worker_ids: Sequence[str] | None = None) -> lis
     )
 
 
-def _remaining(
-    model: str, version: int | None, worker_ids: Sequence[str] | None
-) -> list[int]:
+def _remaining(model: str, version: int | None, worker_ids: Sequence[str] | None) -> list[int]:
     """What is still wanted after one version is taken away; empty: nothing."""
     if version is None:
         return []
-    wanted = {
-        item for row in desired.snapshot(model) for item in row["versions"] or []
-    } or set(_served_versions(model, worker_ids))
+    wanted = {item for row in desired.snapshot(model) for item in row["versions"] or []} or set(
+        _served_versions(model, worker_ids)
+    )
     if version not in wanted:
         raise NotFoundError(f"Version {version} of '{model}' is not served.")
     return sorted(wanted - {version})

@@ -126,7 +126,8 @@ def _strip(path: PurePosixPath, prefix: PurePosixPath) -> PurePosixPath:
 
 def _model_root(paths: Sequence[PurePosixPath]) -> tuple[PurePosixPath, list[Finding]]:
     """Go down single folders until one looks like a model directory."""
-    prefix, notes = PurePosixPath(), []
+    prefix = PurePosixPath()
+    notes: list[Finding] = []
     while True:
         inner = [_strip(path, prefix) for path in paths]
         folders = {path.parts[0] for path in inner if len(path.parts) > 1}

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from serving.config.check import check_model
 from serving.config.findings import Finding, Severity, errors_of
 
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
@@ -16,8 +17,6 @@ _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 def check_directory(directory: Path, *, config_text: str | None = None) -> list[Finding]:
     """Findings about the model in `directory`; `config_text` stands for its config.pbtxt."""
-    from serving.config.check import check_model
-
     return list(check_model(directory, config_text=config_text).findings)
 
 

@@ -93,7 +93,7 @@ def latest_revision(model: str) -> ConfigRevision | None:
     return ConfigRevision.objects.filter(model=model).order_by("-number").first()
 
 
-def current_revision(model: str) -> ConfigRevision | None:
+def current_revision(model: str) -> ConfigRevision:
     """The revision that is on disk now; one made outside Conch is noted first."""
     text = read_config(model)
     return record_revision(
@@ -101,11 +101,19 @@ def current_revision(model: str) -> ConfigRevision | None:
     )
 
 
-@transaction.atomic
 def record_revision(
     model: str, text: str | None, *, actor: Any, source: RevisionSource | str, reason: str = ""
 ) -> ConfigRevision:
     """The newest revision when it has this text already, else a new one."""
+    with transaction.atomic():
+        # A writer lock on SQLite, a plain savepoint elsewhere: the constraint on (model, number)
+        # decides between two writers.
+        return _record(model, text, actor, source, reason)
+
+
+def _record(
+    model: str, text: str | None, actor: Any, source: RevisionSource | str, reason: str
+) -> ConfigRevision:
     digest = config_sha256(text)
     newest = latest_revision(model)
     if newest and newest.sha256 == digest and newest.is_absent == (text is None):

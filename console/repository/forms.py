@@ -26,7 +26,11 @@ class WishForm(forms.Form):
         max_length=24,
         help_text="Empty: as in the files. <code>next</code>: the next free number. Or a number.",
         widget=forms.TextInput(
-            attrs={"autocomplete": "off", "list": "version-choices", "placeholder": "as in the files"}
+            attrs={
+                "autocomplete": "off",
+                "list": "version-choices",
+                "placeholder": "as in the files",
+            }
         ),
     )
 

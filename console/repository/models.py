@@ -6,6 +6,7 @@ The repository on disk is the truth about models; these tables hold what people 
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import models
@@ -13,8 +14,15 @@ from django.urls import reverse
 
 from console.repository.choices import OPEN_STATES, RevisionSource, UploadState
 
+if TYPE_CHECKING:
+    from django.db.models.fields.related_descriptors import RelatedManager
+
+    from console.deployments.models import Deployment
+
 
 class Upload(models.Model):
+    deployments: RelatedManager[Deployment]
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"

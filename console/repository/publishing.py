@@ -1,8 +1,8 @@
 """Move a checked upload into the repository: all of it or nothing.
 
 A new model is one rename of its directory. For a model that exists each version is one rename, then
-the config is replaced by a rename; a failure on the way undoes what was done, in reverse. The model's
-file lock is held throughout. Web threads and the control process enter.
+the config is replaced by a rename; a failure on the way undoes what was done, in reverse. The
+model's file lock is held throughout. Web threads and the control process enter.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
@@ -190,7 +191,7 @@ def recent_uploads(limit: int = 20) -> QuerySet[Upload]:
     return Upload.objects.select_related("actor")[:limit]
 
 
-def get_upload(upload_id: object) -> Upload:
+def get_upload(upload_id: UUID | str) -> Upload:
     """Raises NotFoundError."""
     try:
         return Upload.objects.select_related("actor").get(pk=upload_id)

@@ -1,7 +1,7 @@
 """What the repository can do for people: the one import for views, the API and other apps.
 
 Uploads are in `uploads`, `validation` and `publishing`; here is what joins files with deployments.
-Every function writes the audit log. Raises `ServingError` subclasses with a sentence for the person.
+Every function writes the audit log. Raises `ServingError` subclasses with a sentence for people.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from console.repository.uploads import (
     stage_upload,
 )
 from console.repository.validation import validate_upload
+from serving.config.policy_edit import set_version_policy as edit_version_policy
 
 __all__ = [
     "SavedConfig",
@@ -150,8 +151,6 @@ def set_version_policy(
     `policy`: {"latest": {"num_versions": 2}}, {"all": {}} or {"specific": {"versions": [1, 3]}}.
     Raises NotFoundError, RefusedError, LostUpdateError.
     """
-    from serving.config.policy_edit import set_version_policy as edit_version_policy
-
     clean = clean_policy(policy)
     current = read_config(model)
     return save_config(

@@ -212,7 +212,8 @@ def manifest(root: Path, paths: Iterable[PurePosixPath], known: Manifest) -> Man
 
 def stale_before() -> datetime:
     """Open uploads that nobody touched since then are discarded."""
-    return timezone.now() - timedelta(days=settings.CONCH_UPLOAD_KEEP_DAYS)
+    days: int = settings.CONCH_UPLOAD_KEEP_DAYS
+    return timezone.now() - timedelta(days=days)
 
 
 def remove_strays(*, keep: set[str]) -> None:

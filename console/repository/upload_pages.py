@@ -211,5 +211,3 @@ def _attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> boo
         return False
     messages.success(request, done)
     return True
-
-

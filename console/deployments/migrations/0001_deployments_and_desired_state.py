@@ -6,89 +6,237 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('repository', '0001_uploads_revisions_trash'),
+        ("repository", "0001_uploads_revisions_trash"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Lease',
+            name="Lease",
             fields=[
-                ('name', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('holder', models.CharField(max_length=64)),
-                ('until', models.DateTimeField()),
+                ("name", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("holder", models.CharField(max_length=64)),
+                ("until", models.DateTimeField()),
             ],
         ),
         migrations.CreateModel(
-            name='Deployment',
+            name="Deployment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('action', models.CharField(choices=[('load', 'Load'), ('unload', 'Unload'), ('rollback', 'Roll back')], max_length=12)),
-                ('model', models.CharField(db_index=True, max_length=128)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Done'), ('failed', 'Failed'), ('errored', 'Errored')], db_index=True, default='queued', max_length=12)),
-                ('trigger', models.CharField(choices=[('person', 'A person'), ('reconciler', 'The reconciler')], default='person', max_length=12)),
-                ('reason', models.CharField(blank=True, max_length=255)),
-                ('versions', models.JSONField(null=True)),
-                ('worker_ids', models.JSONField(null=True)),
-                ('unload_dependents', models.BooleanField(default=False)),
-                ('desired', models.JSONField(default=list)),
-                ('previous_desired', models.JSONField(default=list)),
-                ('previous_versions', models.JSONField(default=list)),
-                ('error', models.TextField(blank=True)),
-                ('traceback', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True, db_index=True)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('actor', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('previous_revision', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='repository.configrevision')),
-                ('retry_of', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='deployments.deployment')),
-                ('revision', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='repository.configrevision')),
-                ('rollback_of', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='deployments.deployment')),
-                ('upload', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='deployments', to='repository.upload')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "action",
+                    models.CharField(
+                        choices=[("load", "Load"), ("unload", "Unload"), ("rollback", "Roll back")],
+                        max_length=12,
+                    ),
+                ),
+                ("model", models.CharField(db_index=True, max_length=128)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("queued", "Queued"),
+                            ("running", "Running"),
+                            ("succeeded", "Done"),
+                            ("failed", "Failed"),
+                            ("errored", "Errored"),
+                        ],
+                        db_index=True,
+                        default="queued",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "trigger",
+                    models.CharField(
+                        choices=[("person", "A person"), ("reconciler", "The reconciler")],
+                        default="person",
+                        max_length=12,
+                    ),
+                ),
+                ("reason", models.CharField(blank=True, max_length=255)),
+                ("versions", models.JSONField(null=True)),
+                ("worker_ids", models.JSONField(null=True)),
+                ("unload_dependents", models.BooleanField(default=False)),
+                ("desired", models.JSONField(default=list)),
+                ("previous_desired", models.JSONField(default=list)),
+                ("previous_versions", models.JSONField(default=list)),
+                ("error", models.TextField(blank=True)),
+                ("traceback", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True, db_index=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "actor",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "previous_revision",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="repository.configrevision",
+                    ),
+                ),
+                (
+                    "retry_of",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="deployments.deployment",
+                    ),
+                ),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="repository.configrevision",
+                    ),
+                ),
+                (
+                    "rollback_of",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="deployments.deployment",
+                    ),
+                ),
+                (
+                    "upload",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="deployments",
+                        to="repository.upload",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='DeploymentTarget',
+            name="DeploymentTarget",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('worker_id', models.CharField(max_length=255)),
-                ('operation_id', models.CharField(max_length=64, unique=True)),
-                ('action', models.CharField(choices=[('load', 'Load'), ('unload', 'Unload'), ('rollback', 'Roll back')], max_length=12)),
-                ('versions', models.JSONField(null=True)),
-                ('state', models.CharField(choices=[('sent', 'Sent'), ('succeeded', 'Done'), ('failed', 'Failed'), ('lost', 'Lost')], db_index=True, default='sent', max_length=12)),
-                ('error', models.TextField(blank=True)),
-                ('ready_versions', models.JSONField(default=list)),
-                ('sent_at', models.DateTimeField()),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('deployment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='targets', to='deployments.deployment')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("worker_id", models.CharField(max_length=255)),
+                ("operation_id", models.CharField(max_length=64, unique=True)),
+                (
+                    "action",
+                    models.CharField(
+                        choices=[("load", "Load"), ("unload", "Unload"), ("rollback", "Roll back")],
+                        max_length=12,
+                    ),
+                ),
+                ("versions", models.JSONField(null=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("sent", "Sent"),
+                            ("succeeded", "Done"),
+                            ("failed", "Failed"),
+                            ("lost", "Lost"),
+                        ],
+                        db_index=True,
+                        default="sent",
+                        max_length=12,
+                    ),
+                ),
+                ("error", models.TextField(blank=True)),
+                ("ready_versions", models.JSONField(default=list)),
+                ("sent_at", models.DateTimeField()),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "deployment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="targets",
+                        to="deployments.deployment",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['worker_id', 'id'],
+                "ordering": ["worker_id", "id"],
             },
         ),
         migrations.CreateModel(
-            name='DesiredModel',
+            name="DesiredModel",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('model', models.CharField(max_length=128)),
-                ('worker_id', models.CharField(blank=True, max_length=255)),
-                ('state', models.CharField(choices=[('loaded', 'Loaded'), ('unloaded', 'Unloaded')], max_length=12)),
-                ('versions', models.JSONField(null=True)),
-                ('updated_at', models.DateTimeField()),
-                ('deployment', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='deployments.deployment')),
-                ('revision', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='repository.configrevision')),
-                ('updated_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("model", models.CharField(max_length=128)),
+                ("worker_id", models.CharField(blank=True, max_length=255)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("loaded", "Loaded"), ("unloaded", "Unloaded")], max_length=12
+                    ),
+                ),
+                ("versions", models.JSONField(null=True)),
+                ("updated_at", models.DateTimeField()),
+                (
+                    "deployment",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="deployments.deployment",
+                    ),
+                ),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="repository.configrevision",
+                    ),
+                ),
+                (
+                    "updated_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['model', 'worker_id'],
-                'constraints': [models.UniqueConstraint(fields=('model', 'worker_id'), name='one_wish_per_model_worker')],
+                "ordering": ["model", "worker_id"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("model", "worker_id"), name="one_wish_per_model_worker"
+                    )
+                ],
             },
         ),
     ]

@@ -1,0 +1,171 @@
+"""REST: models on disk, their files, config, revisions, version policy, deletes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import FileResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console.core.permissions import RoleAdmin, RoleViewer
+from console.deployments import desired
+from console.deployments import selectors as deployments
+from console.repository import checks, configs, selectors, services
+from console.repository.serializers import (
+    ConfigSave,
+    ConfigShape,
+    ConfigText,
+    EntryShape,
+    ModelShape,
+    PolicyShape,
+    RevisionShape,
+    SavedConfigShape,
+    TrashShape,
+)
+from console.repository.upload_api import ReadOrOperate, checked
+from serving.errors import NotFoundError
+from serving.repository.layout import scan_model
+
+PATH = OpenApiParameter("path", str, description="Folder within the model; empty for the model.")
+
+
+def _model_row(name: str) -> dict[str, Any]:
+    directory = scan_model(configs.model_directory(name))
+    return {
+        "name": directory.name,
+        "versions": directory.versions,
+        "has_config": directory.config_path is not None,
+        "served_versions": deployments.served_versions(name),
+        "desired": desired.snapshot(name),
+    }
+
+
+class Models(APIView):
+    permission_classes = (RoleViewer,)
+
+    @extend_schema(responses=ModelShape(many=True))
+    def get(self, request: Request) -> Response:
+        rows = [_model_row(item.name) for item in selectors.models_on_disk()]
+        return Response(ModelShape(rows, many=True).data)
+
+
+class ReadOrDelete(APIView):
+    """Viewers read, admins delete."""
+
+    def get_permissions(self) -> list[Any]:
+        return [RoleAdmin() if self.request.method == "DELETE" else RoleViewer()]
+
+
+class Model(ReadOrDelete):
+    @extend_schema(responses=ModelShape)
+    def get(self, request: Request, model: str) -> Response:
+        return Response(ModelShape(_model_row(model)).data)
+
+    @extend_schema(responses=TrashShape)
+    def delete(self, request: Request, model: str) -> Response:
+        """Move the model into the trash; one that is served is refused."""
+        entry = services.delete_model(actor=request.user, model=model)
+        return Response(TrashShape(entry).data)
+
+
+class Version(ReadOrDelete):
+    @extend_schema(responses=EntryShape(many=True))
+    def get(self, request: Request, model: str, version: int) -> Response:
+        """The files of a version."""
+        listing = selectors.list_directory(f"{model}/{version}")
+        return Response(EntryShape(listing.entries, many=True).data)
+
+    @extend_schema(responses=TrashShape)
+    def delete(self, request: Request, model: str, version: int) -> Response:
+        """Move the version into the trash; one that is served is refused."""
+        entry = services.delete_version(actor=request.user, model=model, version=version)
+        return Response(TrashShape(entry).data)
+
+
+class Files(APIView):
+    permission_classes = (RoleViewer,)
+
+    @extend_schema(parameters=[PATH], responses=EntryShape(many=True))
+    def get(self, request: Request, model: str) -> Response:
+        configs.model_directory(model)
+        listing = selectors.list_directory(f"{model}/{request.query_params.get('path', '')}")
+        return Response(EntryShape(listing.entries, many=True).data)
+
+
+class File(APIView):
+    permission_classes = (RoleViewer,)
+
+    @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    def get(self, request: Request, model: str, path: str) -> FileResponse:
+        """Download one file."""
+        configs.model_directory(model)
+        found = selectors.resolve(f"{model}/{path}")
+        if not found.is_file():
+            raise NotFoundError(f"'{model}/{path}' is a folder.")
+        return FileResponse(
+            found.open("rb"),
+            as_attachment=True,
+            filename=found.name,
+            content_type="application/octet-stream",
+        )
+
+
+class Config(ReadOrOperate):
+    @extend_schema(responses=ConfigShape)
+    def get(self, request: Request, model: str) -> Response:
+        """The text on disk, its sha256 for a later PUT, and what the checks say."""
+        text = services.read_config(model)
+        findings = checks.check_directory(configs.model_directory(model))
+        return Response(_config_body(text, checks.as_rows(findings)))
+
+    @extend_schema(request=ConfigSave, responses=SavedConfigShape)
+    def put(self, request: Request, model: str) -> Response:
+        """Save a text without errors; 400 carries the findings, 409 the text on disk."""
+        data = checked(ConfigSave, request)
+        saved = services.save_config(actor=request.user, model=model, **data)
+        return Response(SavedConfigShape(saved).data)
+
+
+class ConfigCheck(APIView):
+    permission_classes = (RoleViewer,)
+
+    @extend_schema(request=ConfigText, responses=ConfigShape)
+    def post(self, request: Request, model: str) -> Response:
+        """What the checks say about a text; nothing is saved."""
+        text = checked(ConfigText, request)["text"]
+        directory = configs.model_directory(model)
+        findings = checks.check_directory(directory, config_text=text)
+        return Response(_config_body(text, checks.as_rows(findings)))
+
+
+def _config_body(text: str | None, findings: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"text": text, "sha256": services.config_sha256(text), "findings": findings}
+
+
+class Revisions(APIView):
+    permission_classes = (RoleViewer,)
+
+    @extend_schema(responses=RevisionShape(many=True))
+    def get(self, request: Request, model: str) -> Response:
+        return Response(RevisionShape(selectors.revisions_for(model)[:200], many=True).data)
+
+
+class Revision(APIView):
+    permission_classes = (RoleViewer,)
+
+    @extend_schema(responses=RevisionShape)
+    def get(self, request: Request, model: str, number: int) -> Response:
+        return Response(RevisionShape(selectors.get_revision(model, number)).data)
+
+
+class Policy(ReadOrOperate):
+    @extend_schema(request=PolicyShape, responses=SavedConfigShape)
+    def put(self, request: Request, model: str) -> Response:
+        """Change version_policy in config.pbtxt, and nothing else in it."""
+        data = checked(PolicyShape, request)
+        saved = services.set_version_policy(actor=request.user, model=model, **data)
+        return Response(SavedConfigShape(saved).data)
