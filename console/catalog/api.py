@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -13,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.catalog import config_view, selectors
+from console.catalog.config_pages import base_url
 from console.catalog.filters import ModelFilters
 from console.catalog.selectors import ModelRow
 from console.core.permissions import RoleViewer
@@ -110,19 +110,21 @@ class ExplainView(APIView):  # type: ignore[misc]
     @extend_schema(operation_id="models_explain", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, name: str) -> Response:
         """What a request to this model must look like, by the config on disk."""
-        view = inspect(name, None)
+        view = inspect(name, None, base_url(request))
         if view.explanation is None:
-            raise NotFoundError(f"The config of '{name}' has errors: mend these first.")
-        base_url = request.build_absolute_uri("/").rstrip("/")
-        return Response(explain_body(view, base_url))
+            raise NotFoundError(f"The config of '{name}' has errors or no inputs: mend it first.")
+        return Response(config_view.explanation_body(view))
 
 
-def inspect(name: str, text: str | None) -> config_view.ConfigView:
+def inspect(name: str, text: str | None, address: str = "") -> config_view.ConfigView:
     """Raises NotFoundError for an unknown model."""
-    directory = Path(configs.model_directory(name))
+    directory = configs.model_directory(name)
     saved = services.read_config(name)
     return config_view.inspect(
-        directory, text=saved if text is None else text, saved=saved or ""
+        directory,
+        text=saved if text is None else text,
+        saved=saved or "",
+        base_url=address,
     )
 
 
@@ -137,6 +139,3 @@ def check_body(view: config_view.ConfigView) -> dict[str, Any]:
         "effective_text": view.effective_text,
     }
 
-
-def explain_body(view: config_view.ConfigView, base_url: str) -> dict[str, Any]:
-    return config_view.explanation_body(view, base_url)

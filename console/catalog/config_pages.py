@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from django.contrib import messages
@@ -27,22 +26,29 @@ from serving.repository.layout import ModelDirectory
 REVISIONS_SHOWN = 30
 
 
+def base_url(request: HttpRequest) -> str:
+    """The console's address as this person reached it."""
+    return request.build_absolute_uri("/").rstrip("/")
+
+
 def saved_config(directory: ModelDirectory) -> pb.ModelConfig | None:
     """The config on disk as it parses; None where there is none or it does not."""
     if not directory.config_path:
         return None
-    text = Path(directory.config_path).read_text(encoding="utf-8", errors="replace")
+    text = directory.config_path.read_text(encoding="utf-8", errors="replace")
     return pbtxt.parse(text).config
 
 
 def view_of_saved(directory: ModelDirectory) -> tuple[ConfigView, pb.ModelConfig | None]:
     """(the check of what is on disk, the effective config or None)."""
     text = repository.read_config(directory.name)
-    view = config_view.inspect(Path(directory.path), text=text, saved=text or "")
+    view = config_view.inspect(directory.path, text=text, saved=text or "")
     return view, view.effective_config
 
 
-def _context(name: str, form_text: str | None = None, **extra: Any) -> dict[str, Any]:
+def _context(
+    request: HttpRequest, name: str, form_text: str | None = None, **extra: Any
+) -> dict[str, Any]:
     context = page(name, "config")
     directory = context["header"].directory
     if directory is None:
@@ -50,7 +56,9 @@ def _context(name: str, form_text: str | None = None, **extra: Any) -> dict[str,
     saved = repository.read_config(name)
     text = saved if form_text is None else form_text
     context |= {
-        "view": config_view.inspect(Path(directory.path), text=text, saved=saved or ""),
+        "view": config_view.inspect(
+            directory.path, text=text, saved=saved or "", base_url=base_url(request)
+        ),
         "has_file": saved is not None,
         "expected_sha256": repository.config_sha256(saved),
         "schema": config_view.completion_schema(),
@@ -65,13 +73,12 @@ def config(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         check_role(request.user, Role.OPERATOR)
         return _save(request, name)
-    context = _context(name)
+    context = _context(request, name)
     context["can_edit"] = has_role(request.user, Role.OPERATOR)
     return _render(request, context)
 
 
 def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    context["base_url"] = request.build_absolute_uri("/").rstrip("/")
     context.setdefault("can_edit", True)
     return render(request, "catalog/config.html", context, status=status)
 
@@ -94,7 +101,7 @@ def _save(request: HttpRequest, name: str) -> HttpResponse:
     except LostUpdateError as error:
         return _conflict(request, name, text, error)
     except RefusedError as error:
-        context = _context(name, text, refused=str(error))
+        context = _context(request, name, text, refused=str(error))
         context["expected_sha256"] = form.cleaned_data["expected_sha256"]
         return _render(request, context, status=422)
     except NotFoundError as error:
@@ -129,8 +136,7 @@ def check(request: HttpRequest, name: str) -> HttpResponse:
     form = ConfigForm(request.POST)
     if not form.is_valid():
         return HttpResponse("The text is longer than 4 MiB.", status=413)
-    context = _context(name, form.cleaned_data["text"])
-    context["base_url"] = request.build_absolute_uri("/").rstrip("/")
+    context = _context(request, name, form.cleaned_data["text"])
     return render(request, "catalog/_config_panels.html", context)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from google.protobuf.message import Message
 from console.catalog.signature import datatype_word, shape_text
 from console.repository import checks
 from serving.config import format as config_format
-from serving.config.check import check_model
+from serving.config.check import ModelCheck, check_model
 from serving.config.explain import Explanation, explain
 from serving.config.findings import Severity
 from serving.config.protobuf import pb
 from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
+from serving.config.signature import TensorSignature
 
+TOKEN_PLACEHOLDER = "YOUR_TOKEN"
 ORIGIN_WORDS = {"file": "File", "model": "Model", "default": "Default"}
 
 
@@ -74,6 +76,9 @@ class ConfigView:
     effective_config: pb.ModelConfig | None = None
     comparison: list[TensorComparison] = field(default_factory=list)
     explanation: Explanation | None = None
+    """None while the text has no effective form or declares no inputs."""
+    curl: str = ""
+    python: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -104,7 +109,10 @@ class ConfigView:
 
 
 def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = "") -> ConfigView:
-    """Check `text` as the config.pbtxt of the model in `directory`; None stands for the file."""
+    """Check `text` as the config.pbtxt of the model in `directory`; None stands for the file.
+
+    `base_url` is the console's own address: snippets go through its gateway.
+    """
     check = check_model(directory, config_text=text)
     view = ConfigView(
         text=check.text if text is None else text,
@@ -115,9 +123,33 @@ def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = ""
         view.effective = effective_fields(check.effective, check.origins)
         view.effective_config = check.effective
         view.effective_text = config_format.to_pbtxt(check.effective)
-        view.explanation = explain(check.effective, check.origins)
+        _explain(view, explain(check.effective, check.origins), base_url)
     view.comparison = comparison(check)
     return view
+
+
+def _explain(view: ConfigView, explanation: Explanation, base_url: str) -> None:
+    if not explanation.inputs:
+        return
+    headers = {"Authorization": f"Bearer {TOKEN_PLACEHOLDER}"}
+    view.explanation = explanation
+    view.curl = explanation.curl(base_url, headers)
+    view.python = explanation.python(base_url, headers)
+
+
+def explanation_body(view: ConfigView) -> dict[str, Any]:
+    """The explanation as JSON."""
+    explanation = view.explanation
+    if explanation is None:
+        return {}
+    return {
+        "inputs": [asdict(item) for item in explanation.inputs],
+        "outputs": [asdict(item) for item in explanation.outputs],
+        "notes": list(explanation.notes),
+        "request": explanation.request() if explanation.is_json else None,
+        "curl": view.curl,
+        "python": view.python,
+    }
 
 
 def effective_fields(config: pb.ModelConfig, origins: Mapping[str, str]) -> list[EffectiveField]:
@@ -182,20 +214,24 @@ def diff_lines(before: str, after: str, before_name: str, after_name: str) -> li
     return [DiffLine(line[0], line if line[0] == "@" else line[1:]) for line in list(lines)[2:]]
 
 
-def comparison(check: Any) -> list[TensorComparison]:
+def comparison(check: ModelCheck) -> list[TensorComparison]:
     """Inputs and outputs of the model file beside those of the config; empty without a file."""
-    if check.signature is None or check.config is None:
+    if check.signature is None or check.config is None or check.effective is None:
         return []
+    declared = check.signature
     return [
-        *_compare("input", check.config.input, check.signature.inputs, check.config),
-        *_compare("output", check.config.output, check.signature.outputs, check.config),
+        *_compare("input", check.config.input, declared.inputs, check.effective),
+        *_compare("output", check.config.output, declared.outputs, check.effective),
     ]
 
 
 def _compare(
-    kind: str, configured: Iterable[Any], declared: Iterable[Any], config: pb.ModelConfig
+    kind: str,
+    configured: Iterable[pb.ModelInput | pb.ModelOutput],
+    declared: Iterable[TensorSignature],
+    effective: pb.ModelConfig,
 ) -> list[TensorComparison]:
-    batch = (-1,) if config.max_batch_size > 0 else ()
+    batch = (-1,) if effective.max_batch_size > 0 else ()
     in_config = {
         item.name: f"{datatype_word(item.data_type)} {shape_text((*batch, *item.dims))}" for item in configured
     }

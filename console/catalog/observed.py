@@ -81,8 +81,17 @@ class Observed:
 
     @property
     def reasons(self) -> list[str]:
-        """Sentences for the line under a bad state, each with version and worker."""
-        return list(dict.fromkeys(_sentence(item) for item in self.placements if _is_bad(item)))
+        """Notes for the line under a row: `v3 on gpu-1: ...`."""
+        return self._written("v")
+
+    @property
+    def sentences(self) -> list[str]:
+        """The same spelled out, for the line under a title: `Version 3 on gpu-1: ...`."""
+        return self._written("Version ")
+
+    def _written(self, word: str) -> list[str]:
+        bad = [item for item in self.placements if _is_bad(item)]
+        return list(dict.fromkeys(_sentence(item, word) for item in bad))
 
     def of_version(self, version: str) -> Observed:
         return Observed([item for item in self.placements if item.version == version])
@@ -117,9 +126,9 @@ def _is_bad(item: Placement) -> bool:
     return item.state in (UNAVAILABLE, LOST) and bool(item.reason)
 
 
-def _sentence(item: Placement) -> str:
-    version = f"v{item.version} " if item.version else ""
-    return f"{version}on {item.worker_id}: {item.reason}"
+def _sentence(item: Placement, word: str) -> str:
+    version = f"{word}{item.version} on " if item.version else ""
+    return f"{version}{item.worker_id}: {item.reason}"
 
 
 def _number(version: str) -> tuple[int, str]:

@@ -7,7 +7,6 @@ that only a worker knows (its files are gone, or another repository) is listed t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from console.catalog.filters import ModelFilters
 from console.catalog.observed import Observed, Placement, observe
@@ -106,7 +105,7 @@ class ModelHeader:
     @property
     def reason_lines(self) -> list[str]:
         """Why it is not simply ready, in sentences; empty when all is well."""
-        lines = [_capital(reason) for reason in self.row.reasons]
+        lines = list(self.row.observed.sentences)
         served = self.row.observed.served_versions
         if lines and served:
             lines.append(f"Still served: {_versions(served)}.")
@@ -244,7 +243,7 @@ def _measure(directory: ModelDirectory | None, number: int) -> tuple[int | None,
     """Bytes of a version's files and when the newest of them changed."""
     if directory is None or number not in directory.versions:
         return None, None
-    files = [item for item in (Path(directory.path) / str(number)).rglob("*") if item.is_file()]
+    files = [item for item in (directory.path / str(number)).rglob("*") if item.is_file()]
     stats = [item.stat() for item in files]
     return sum(item.st_size for item in stats), max((item.st_mtime for item in stats), default=None)
 
@@ -291,6 +290,3 @@ def state_choices() -> list[tuple[str, str]]:
 def _versions(numbers: list[str]) -> str:
     return f"version {numbers[0]}" if len(numbers) == 1 else f"versions {', '.join(numbers)}"
 
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

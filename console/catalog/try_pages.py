@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
@@ -52,7 +50,7 @@ def labels(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404("The config has errors: its outputs are not known.")
     try:
         found = try_it.labels(
-            Path(directory.path), json_form.to_json(effective), request.GET.get("output", "")
+            directory.path, json_form.to_json(effective), request.GET.get("output", "")
         )
     except NotFoundError as error:
         return JsonResponse({"error": str(error)}, status=404)

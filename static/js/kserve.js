@@ -220,6 +220,7 @@ export async function infer(url, request, { signal } = {}) {
   const { headers, body } = encodeRequest(request);
   const started = performance.now();
   let response;
+  let bytes;
   try {
     response = await fetch(url, {
       method: "POST",
@@ -228,11 +229,11 @@ export async function infer(url, request, { signal } = {}) {
       signal,
       credentials: "same-origin",
     });
+    bytes = await response.arrayBuffer();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new InferenceError("The console did not answer. Check the connection and send again.", 0);
   }
-  const bytes = await response.arrayBuffer();
   const millis = performance.now() - started;
   if (!response.ok) throw new InferenceError(errorText(bytes, response.status), response.status, millis);
   const decoded = decodeResponse(bytes, response.headers.get("Inference-Header-Content-Length"));

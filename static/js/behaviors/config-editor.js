@@ -95,6 +95,8 @@ async function check(state) {
     for (const fresh of parsed.querySelectorAll("[data-replace]")) {
       document.getElementById(fresh.id)?.replaceChildren(...fresh.childNodes);
     }
+    // The copy buttons among the fresh parts need their behaviour.
+    document.body.dispatchEvent(new CustomEvent("conch:changed", { bubbles: true }));
     annotate(state);
     showStatus(state);
   } catch (problem) {

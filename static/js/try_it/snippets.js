@@ -2,7 +2,7 @@
 
 const MOST_ELEMENTS = 20000;
 
-export const TOKEN_NOTE = "CONCH_TOKEN holds an API token: make one under your account.";
+export const TOKEN_NOTE = "Replace YOUR_TOKEN by an API token with the scope infer; make one under API tokens.";
 
 function listed(input) {
   if (input.binary === "raw" || input.data?.some?.((item) => item instanceof Uint8Array)) return null;
@@ -19,7 +19,7 @@ export function asCurl(url, request) {
   const body = JSON.stringify({ inputs, ...(outputs && { outputs }) }).replaceAll("'", "'\\''");
   return [
     `curl -sS '${url}' \\`,
-    `  -H "Authorization: Bearer $CONCH_TOKEN" \\`,
+    `  -H 'Authorization: Bearer YOUR_TOKEN' \\`,
     `  -H 'Content-Type: application/json' \\`,
     `  -d '${body}'`,
   ].join("\n");
@@ -32,8 +32,6 @@ const NUMPY = {
 export function asPython(base, modelName, version, request) {
   const numpy = (datatype) => `np.${NUMPY[datatype] ?? datatype.toLowerCase()}`;
   const lines = [
-    "import os",
-    "",
     "import numpy as np",
     "import tritonclient.http as triton",
     "",
@@ -51,7 +49,7 @@ export function asPython(base, modelName, version, request) {
     `triton.InferRequestedOutput(${quote(name)}${classification ? `, class_count=${classification}` : ""})`);
   lines.push(
     `outputs = [${outputs.join(", ")}]`,
-    `headers = {"Authorization": "Bearer " + os.environ["CONCH_TOKEN"]}`,
+    `headers = {"Authorization": "Bearer YOUR_TOKEN"}`,
     `result = client.infer(${quote(modelName)}, inputs, ${version ? `model_version=${quote(String(version))}, ` : ""}outputs=outputs, headers=headers)`,
     ...(request.outputs ?? []).map(({ name }) => `print(${quote(name)}, result.as_numpy(${quote(name)}))`),
   );
