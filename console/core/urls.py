@@ -12,6 +12,7 @@ app_name = "core"
 urlpatterns = [
     path("", home, name="overview"),
     path("settings/audit/", views.audit_log, name="audit"),
+    path("favicon.ico", views.favicon, name="favicon"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),

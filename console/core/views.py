@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from django.contrib.auth.decorators import login_not_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.templatetags.static import static
 
 from console.core import audit
 from console.core.exceptions import error_body
@@ -16,6 +18,12 @@ def audit_log(request: HttpRequest) -> HttpResponse:
     search = request.GET.get("q", "").strip()
     page = Paginator(audit.entries(search=search), 50).get_page(request.GET.get("page"))
     return render(request, "core/audit.html", {"page": page, "search": search})
+
+
+@login_not_required
+def favicon(request: HttpRequest) -> HttpResponseBase:
+    """For browsers that ask for it without reading the page."""
+    return redirect(static("img/icon.svg"))
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:

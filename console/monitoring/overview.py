@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from console.catalog.observed import Observed, observe
 from console.core import workers as door
-from console.core.choices import LOST, READY, UNAVAILABLE, UNKNOWN
+from console.core.choices import LOST, UNAVAILABLE, UNKNOWN
 from console.deployments import selectors as deployments
 from console.fleet.selectors import WorkerRow, worker_rows
 from console.monitoring import selectors
@@ -42,7 +42,6 @@ class Problem:
 class BusyModel:
     name: str
     version: str
-    state: str
     rates: ModelRates
 
 
@@ -189,7 +188,6 @@ def _busiest(
     found = []
     for name, seen in models.items():
         for version in seen.served_versions:
-            state = seen.of_version(version).state
-            found.append(BusyModel(name, version, state, rates.get((name, version), ModelRates())))
-    found.sort(key=lambda item: (-item.rates.inferences_per_s, item.state != READY, item.name))
+            found.append(BusyModel(name, version, rates.get((name, version), ModelRates())))
+    found.sort(key=lambda item: (-item.rates.inferences_per_s, item.name))
     return found[:BUSIEST]

@@ -38,6 +38,6 @@ export function baseLayout(theme, { from, to, log, percent }) {
     hovermode: "x unified",
     hoverlabel: { bgcolor: theme.surface, bordercolor: theme.border, font: { family: theme.font, size: 12, color: theme.text } },
     xaxis: { ...axis, type: "date", range: [from, to], showgrid: false, nticks: 5, tickformat: "%H:%M", hoverformat: "%H:%M:%S" },
-    yaxis: { ...axis, nticks: 5, type: log ? "log" : "linear", rangemode: "tozero", ...(percent ? { range: [0, 100] } : {}), ...(log ? { dtick: 1, exponentformat: "none" } : { tickformat: "~s" }) },
+    yaxis: { ...axis, nticks: 5, type: log ? "log" : "linear", rangemode: "tozero", ...(percent ? { range: [0, 100] } : {}), ...(log ? { dtick: 1, exponentformat: "none" } : { tickformat: ",.4~r" }) },
   };
 }

@@ -46,7 +46,7 @@ export const CHARTS = {
 export function short(value) {
   if (value === null || value === undefined) return "—";
   const size = Math.abs(value);
-  const digits = value === 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2;
+  const digits = Number.isInteger(value) || size >= 100 ? 0 : size >= 10 ? 1 : 2;
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 

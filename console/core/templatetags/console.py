@@ -24,7 +24,7 @@ from console.core.choices import STATES, state_look
 register = template.Library()
 
 NONE = "—"
-THIN = "\u202f"
+SPACE = "\u00a0"
 
 SHAPES = {
     "dot": '<circle cx="6" cy="6" r="5"/>',
@@ -90,9 +90,12 @@ def rate(value: Any) -> str:
 
 
 @register.filter
-def percent(value: Any) -> str:
-    """A share of 1 as per cent, without the sign."""
-    return NONE if value is None or value == "" else rate(float(value) * 100)
+def percent(value: Any, digits: int | None = None) -> str:
+    """A share of 1 as per cent, without the sign; three figures, or `digits` decimals."""
+    if value is None or value == "":
+        return NONE
+    share = float(value) * 100
+    return rate(share) if digits is None else f"{share:.{int(digits)}f}"
 
 
 @register.filter
@@ -108,10 +111,10 @@ def duration_us(value: Any) -> str:
         return NONE
     amount = float(value)
     if amount < 1000:
-        return f"{amount:.0f}{THIN}µs"
+        return f"{amount:.0f}{SPACE}µs"
     if amount < 1_000_000:
-        return f"{rate(amount / 1000)}{THIN}ms"
-    return f"{rate(amount / 1_000_000)}{THIN}s"
+        return f"{rate(amount / 1000)}{SPACE}ms"
+    return f"{rate(amount / 1_000_000)}{SPACE}s"
 
 
 @register.filter
@@ -121,11 +124,11 @@ def duration(value: Any) -> str:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if seconds < 1:
-        return f"{seconds:.1f}{THIN}s"
+        return f"{seconds:.1f}{SPACE}s"
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
-            return f"{int(seconds // size)}{THIN}{unit}"
-    return f"{int(seconds)}{THIN}s"
+            return f"{int(seconds // size)}{SPACE}{unit}"
+    return f"{int(seconds)}{SPACE}s"
 
 
 @register.filter
@@ -136,9 +139,9 @@ def size(value: Any) -> str:
     amount = float(value)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
-            return f"{amount:,.0f}{THIN}B" if unit == "B" else f"{rate(amount)}{THIN}{unit}"
+            return f"{amount:,.0f}{SPACE}B" if unit == "B" else f"{rate(amount)}{SPACE}{unit}"
         amount /= 1000
-    return f"{rate(amount)}{THIN}TB"
+    return f"{rate(amount)}{SPACE}TB"
 
 
 @register.filter

@@ -10,7 +10,7 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 function traces(view, times, theme) {
   if (view.rows) {
     const colors = [[0, theme.surface], [0.02, theme.border], [1, theme.series[0]]];
-    return [{ type: "heatmap", x: times, y: view.rows.map((row) => row.name), z: view.rows.map((row) => row.values), colorscale: colors, showscale: false, xgap: 1, ygap: 1, hovertemplate: `batch %{y}: %{z:.1f} ${view.unit}<extra></extra>` }];
+    return [{ type: "heatmap", x: times, y: view.rows.map((row) => row.name), z: view.rows.map((row) => row.values), colorscale: colors, showscale: false, xgap: 0, ygap: 2, hovertemplate: `batch %{y}: %{z:.1f} ${view.unit}<extra></extra>` }];
   }
   return view.lines.map(({ name, values }, index) => ({
     type: "scatter",
@@ -25,17 +25,34 @@ function traces(view, times, theme) {
   }));
 }
 
+// Loads and failures on the axis of the latency: thin lines, the newest with its name.
 function marks(series, theme) {
-  return series.events.slice(-12).map((event) => ({
-    type: "line",
-    x0: new Date(event.at * 1000),
-    x1: new Date(event.at * 1000),
-    yref: "paper",
-    y0: 0,
-    y1: 1,
-    line: { color: event.state === "READY" ? theme.muted : theme.warn, width: 1, dash: "dot" },
-    label: { text: `${event.model}${event.version ? ` v${event.version}` : ""}`, textposition: "end", textangle: -90, font: { size: 9, color: theme.muted } },
-  }));
+  const from = series.times[0];
+  const shown = series.events.filter((event) => event.at >= from).slice(-24);
+  const span = series.times.at(-1) - from;
+  const named = shown.slice(-1);
+  return {
+    shapes: shown.map((event) => ({
+      type: "line",
+      x0: new Date(event.at * 1000),
+      x1: new Date(event.at * 1000),
+      yref: "paper",
+      y0: 0,
+      y1: 1,
+      line: { color: event.state === "READY" ? theme.muted : theme.warn, width: 1, dash: "dot" },
+    })),
+    annotations: named.map((event) => ({
+      x: new Date(event.at * 1000),
+      xanchor: event.at - from > span / 2 ? "right" : "left",
+      yref: "paper",
+      y: 1,
+      yanchor: "bottom",
+      text: `${event.model}${event.version ? ` v${event.version}` : ""} ${event.state === "READY" ? "ready" : "unavailable"}`,
+      showarrow: false,
+      font: { size: 10, color: theme.muted },
+    })),
+    margin: { l: 48, r: 12, t: named.length ? 20 : 8, b: 24 },
+  };
 }
 
 function layoutOf(view, series, theme) {
@@ -44,7 +61,7 @@ function layoutOf(view, series, theme) {
   const layout = baseLayout(theme, { from, to, log: view.log, percent: view.percent });
   if (view.rows) layout.yaxis = { ...layout.yaxis, type: "category", showgrid: false };
   if (view.rows) layout.hovermode = "closest";
-  if (view.marks) layout.shapes = marks(series, theme);
+  if (view.marks) Object.assign(layout, marks(series, theme));
   const values = (view.lines ?? view.rows).flatMap((line) => line.values).filter((value) => value !== null);
   // An all-zero chart keeps a sensible axis instead of -1 to 1.
   if (!view.rows && !view.log && !view.percent && Math.max(0, ...values) === 0) layout.yaxis.range = [0, 1];

@@ -1,0 +1,45 @@
+"""Serves static files under ASGI with WhiteNoise.
+
+WhiteNoise answers with a synchronous file iterator, which Django under ASGI would first read whole
+and warn about; here the file is read piece by piece in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import IO, Any
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, StreamingHttpResponse
+from whitenoise.middleware import WhiteNoiseMiddleware
+
+PIECE = 256 * 1024
+
+
+class StaticFilesMiddleware(WhiteNoiseMiddleware):
+    @staticmethod
+    def serve(static_file: Any, request: HttpRequest) -> Any:
+        if not isinstance(request, ASGIRequest):
+            return WhiteNoiseMiddleware.serve(static_file, request)
+        found = static_file.get_response(request.method, request.META)
+        content = read_pieces(found.file) if found.file else nothing()
+        response = StreamingHttpResponse(content, status=int(found.status))
+        del response["content-type"]
+        for name, value in found.headers:
+            response[name] = value
+        return response
+
+
+async def read_pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    try:
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            yield piece
+    finally:
+        file.close()
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    """The body of a 304 or of an answer to HEAD."""
+    return
+    yield b""
