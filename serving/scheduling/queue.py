@@ -78,7 +78,9 @@ class RequestQueue:
     def push(self, request: InferenceRequest, now_ns: int) -> None:
         """Raises: QueueRejectedError when the request's level is full."""
         number = self._level_number(request.priority)
-        level = self._levels.get(number) or self._add_level(number)
+        level = self._levels.get(number)
+        if level is None:  # not `or`: a level without requests is falsy
+            level = self._add_level(number)
         limit = level.policy.max_queue_size
         if limit and len(level) >= limit:
             at_level = f" at priority level {number}" if self._priority_levels else ""
