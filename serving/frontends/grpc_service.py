@@ -12,6 +12,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -120,8 +121,12 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             raise response.error
         return v2_grpc.encode_response(call, response, model.spec, model.labels_of)
 
-    def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        return InferStream(self._server, requests, context).responses()
+    async def ModelStreamInfer(
+        self, requests: AsyncIterator[Any], context: Any
+    ) -> AsyncIterator[Any]:
+        async with aclosing(InferStream(self._server, requests, context).responses()) as messages:
+            async for message in messages:
+                yield message
 
     # --- model repository ------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ class InferStream:
         metadata = dict(context.invocation_metadata() or ())
         self._stops_at_error = metadata.get("triton_grpc_error", "").lower() == "true"
 
-    async def responses(self) -> AsyncIterator[Any]:
+    async def responses(self) -> AsyncGenerator[Any, None]:
         reader = asyncio.create_task(self._read())
         try:
             while True:
