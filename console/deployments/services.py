@@ -24,7 +24,7 @@ from serving.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from workers.messages import WorkerInfo
 
 if TYPE_CHECKING:
-    from console.repository.models import Upload
+    from console.repository.models import ConfigRevision, Upload
 
 
 @transaction.atomic
@@ -109,11 +109,11 @@ def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
             f"Version {missing[0]} of '{model}' is neither in the repository nor in the trash, "
             "so what was served before cannot be restored."
         )
+    before: ConfigRevision | None = None
+    revision: ConfigRevision | None = None
     if selectors.model_exists(model):
         before = configs.current_revision(model)
         revision = restore_config(actor=actor, deployment=deployment)
-    else:
-        before = revision = None
     new = _create(
         Action.ROLLBACK,
         actor=actor,

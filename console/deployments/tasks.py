@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 FOLLOW_EVERY_S = 0.2
 
 
-@shared_task(queue="console")  # type: ignore[untyped-decorator]
+@shared_task  # type: ignore[untyped-decorator]
 def dispatch_deployment(deployment_id: int) -> None:
     """Send a deployment's operations to its workers, then see that somebody follows them."""
     if operations.dispatch(deployment_id):
         send(follow_deployments)
 
 
-@shared_task(queue="console")  # type: ignore[untyped-decorator]
+@shared_task  # type: ignore[untyped-decorator]
 def follow_deployments() -> None:
     """Follow all running operations while there are any; one process does it at a time."""
     holder = reconcile.take_lease("follow", seconds=settings.CONCH_FOLLOW_SECONDS + 5)
@@ -37,7 +37,7 @@ def follow_deployments() -> None:
         reconcile.give_lease("follow", holder)
 
 
-@shared_task(queue="console")  # type: ignore[untyped-decorator]
+@shared_task  # type: ignore[untyped-decorator]
 def reconcile_deployments() -> None:
     """One round of the reconciler; a Redis that is away is tried again by the next beat."""
     holder = reconcile.take_lease("reconcile")

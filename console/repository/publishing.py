@@ -7,6 +7,7 @@ model's file lock is held throughout. Web threads and the control process enter.
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from console.repository.errors import PublishConflictError, RefusedError
 from console.repository.models import ConfigRevision, Upload
 from serving.errors import InternalError
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Undo:
@@ -40,8 +43,12 @@ class Undo:
         self.steps.append(lambda: os.rename(target, source))
 
     def revert(self) -> None:
+        """Take back what can be taken back; a step that fails does not stop the others."""
         for step in reversed(self.steps):
-            step()
+            try:
+                step()
+            except OSError:
+                logger.exception("a step of an undone publication failed")
 
 
 def publish_upload(*, actor: Any, upload: Upload) -> ConfigRevision:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 CHECK_LOST_AFTER = timedelta(minutes=5)
 
 
-@shared_task(queue="console")  # type: ignore[untyped-decorator]
+@shared_task  # type: ignore[untyped-decorator]
 def check_upload(upload_id: str) -> None:
     """Unpack and check; then publish and load where the sender asked for it."""
     upload = validation.validate_upload(upload_id)
@@ -31,7 +31,7 @@ def check_upload(upload_id: str) -> None:
         Upload.objects.filter(pk=upload.pk).update(error=str(error))
 
 
-@shared_task(queue="console")  # type: ignore[untyped-decorator]
+@shared_task  # type: ignore[untyped-decorator]
 def record_manifest(revision_id: int) -> None:
     """Note the hashes of the version files that a config revision stood beside."""
     revision = ConfigRevision.objects.filter(pk=revision_id).first()
@@ -47,7 +47,7 @@ def record_manifest(revision_id: int) -> None:
     ConfigRevision.objects.filter(pk=revision_id).update(manifest=manifest)
 
 
-@shared_task(queue="console")  # type: ignore[untyped-decorator]
+@shared_task  # type: ignore[untyped-decorator]
 def sweep_uploads() -> None:
     """Start checks that got lost, discard what nobody finished, purge old trash."""
     lost = Upload.objects.filter(

@@ -141,9 +141,7 @@ def test_the_sum_of_all_files_is_limited(target: Path) -> None:
         unpack(target, content, limits=ArchiveLimits(max_total_bytes=1000))
 
 
-def test_a_decompression_bomb_stops_early(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decompression_bomb_stops_early(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "RATIO_COUNTS_FROM_BYTES", 1 << 20)
     content = zip_bytes({"m/bomb": bytes(64 << 20)})
 
