@@ -1,0 +1,482 @@
+"""Deployments from the wish to the result, with fake workers and real files."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from console.core.models import AuditEntry
+from console.deployments import operations, reconcile, selectors, services
+from console.deployments.choices import DeploymentState
+from console.deployments.models import Deployment, DeploymentTarget, DesiredModel
+from console.repository import services as repository_services
+from serving.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tests.console.disk import Committed
+from tests.console.fakes import FakeWorkerClient, make_model, make_worker
+from tests.console.repository.packing import CONFIG, write_model
+from workers.client import WorkerError
+from workers.messages import OperationResult
+
+
+@pytest.fixture
+def model(repository: Path) -> Path:
+    return write_model(repository, "cat", versions=(1, 2))
+
+
+@pytest.fixture
+def load(operator: Any, committed: Committed) -> Any:
+    """`load()`: load `cat`, with the tasks run."""
+
+    def make(**changes: Any) -> Deployment:
+        with committed():
+            deployment = services.load_model(actor=operator, model="cat", **changes)
+        deployment.refresh_from_db()
+        return deployment
+
+    return make
+
+
+def answer(client: FakeWorkerClient, error: str = "", versions: tuple[str, ...] = ("2",)) -> None:
+    """Every operation that was sent ends."""
+    now = time.time()
+    for call in client.calls:
+        client.results.setdefault(
+            call.operation_id,
+            OperationResult(
+                call.operation_id, call.worker_id, call.action, call.model, not error, error,
+                now - 1, now, list(versions),
+            ),
+        )  # fmt: skip
+    operations.follow()
+
+
+def serve(client: FakeWorkerClient, *versions: str, worker_id: str = "gpu-1") -> None:
+    models = [make_model("cat", version) for version in versions]
+    others = [info for info in client.infos if info.worker_id != worker_id]
+    client.infos = [*others, make_worker(worker_id, models=models)]
+
+
+def sent(client: FakeWorkerClient) -> list[tuple[str, str, Any]]:
+    return [
+        (call.action, call.worker_id, call.arguments.get("versions", call.arguments.get("version")))
+        for call in client.calls
+    ]  # fmt: skip
+
+
+def desired() -> list[tuple[str, str, Any]]:
+    return list(DesiredModel.objects.values_list("worker_id", "state", "versions"))
+
+
+def test_a_load_is_sent_to_every_connected_worker(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1"), make_worker("gpu-2"),
+                          make_worker("gpu-3", state="lost")]  # fmt: skip
+
+    deployment = load(reason="try")
+
+    assert sent(fake_workers) == [("load", "gpu-1", None), ("load", "gpu-2", None)]
+    assert (deployment.state, deployment.reason) == ("running", "try")
+    assert desired() == [("", "loaded", None)]
+
+
+def test_it_succeeds_when_every_worker_has_answered(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1"), make_worker("gpu-2")]
+    deployment = load()
+
+    answer(fake_workers)
+
+    deployment.refresh_from_db()
+    assert deployment.state == DeploymentState.SUCCEEDED
+    assert [target.ready_versions for target in deployment.targets.all()] == [["2"], ["2"]]
+    assert AuditEntry.objects.filter(action="load succeeded", target="cat").exists()
+
+
+def test_a_worker_that_refuses_fails_it_with_its_own_words(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployment = load()
+
+    answer(fake_workers, error="load failed for model 'cat': version 2: no such file")
+
+    deployment.refresh_from_db()
+    assert deployment.state == DeploymentState.FAILED
+    assert deployment.error == "gpu-1: load failed for model 'cat': version 2: no such file"
+    assert desired() == [("", "loaded", None)]
+
+
+def test_without_a_worker_it_fails_and_stays_wanted(model: Path, load: Any) -> None:
+    deployment = load()
+
+    assert deployment.state == DeploymentState.FAILED
+    assert "none has ever connected" in deployment.error
+    assert desired() == [("", "loaded", None)]
+
+
+def test_a_worker_that_is_lost_meanwhile_ends_the_wait(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployment = load()
+    fake_workers.infos = [make_worker("gpu-1", state="lost")]
+
+    operations.follow()
+
+    deployment.refresh_from_db()
+    assert deployment.error == "gpu-1: Worker gpu-1 was lost before it answered."
+
+
+def test_a_restart_of_the_worker_ends_the_wait_after_a_grace(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    load()
+    target = DeploymentTarget.objects.select_related("deployment").get()
+    restarted = make_worker("gpu-1", started_at=target.sent_at.timestamp() + 1)
+
+    assert operations.lost_reason(target, restarted, target.sent_at + timedelta(seconds=5)) == ""
+    late = operations.lost_reason(target, restarted, target.sent_at + timedelta(seconds=60))
+    assert late == "Worker gpu-1 was restarted before it answered."
+
+
+def test_the_deadline_ends_the_wait(
+    model: Path, load: Any, fake_workers: FakeWorkerClient, settings: Any
+) -> None:
+    settings.CONCH_OPERATION_SECONDS = 30
+    fake_workers.infos = [make_worker("gpu-1")]
+    load()
+    target = DeploymentTarget.objects.select_related("deployment").get()
+
+    reason = operations.lost_reason(
+        target, fake_workers.infos[0], timezone.now() + timedelta(seconds=31)
+    )
+
+    assert reason == "Worker gpu-1 did not answer within 30 s."
+
+
+def test_named_workers_get_a_row_of_their_own(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1"), make_worker("gpu-2")]
+    load()
+
+    load(worker_ids=["gpu-2"], versions=[1])
+
+    assert sent(fake_workers)[-1] == ("load", "gpu-2", [1])
+    assert desired() == [("", "loaded", None), ("gpu-2", "loaded", [1])]
+
+
+def test_a_named_worker_that_is_lost_is_not_sent_anything(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1", state="lost")]
+
+    deployment = load(worker_ids=["gpu-1"])
+
+    assert fake_workers.calls == []
+    assert (deployment.state, deployment.error) == ("failed", "gpu-1: Worker gpu-1 is lost.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"model": "dog"}, NotFoundError, "no model 'dog'"),
+        ({"model": "../x"}, NotFoundError, "cannot be a model name"),
+        ({"versions": [7]}, NotFoundError, "no version 7"),
+        ({"versions": []}, InvalidArgumentError, "at least one version"),
+        ({"worker_ids": ["gpu-9"]}, NotFoundError, "Known workers: gpu-1"),
+        ({"worker_ids": []}, InvalidArgumentError, "at least one worker"),
+    ],
+)
+def test_a_load_that_makes_no_sense_is_refused(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient, changes: Any, error: Any, words: str
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    with pytest.raises(error, match=words):
+        services.load_model(actor=operator, **({"model": "cat"} | changes))
+
+    assert not Deployment.objects.exists()
+
+
+def test_naming_workers_while_the_registry_is_away_says_so(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.error = ConnectionError("Redis is away")
+
+    with pytest.raises(UnavailableError, match="Redis is away"):
+        services.load_model(actor=operator, model="cat", worker_ids=["gpu-1"])
+
+
+def test_a_worker_error_on_sending_fails_that_worker_only(
+    model: Path, load: Any, fake_workers: FakeWorkerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise WorkerError("the broker is away")
+
+    monkeypatch.setattr(fake_workers, "load_model", refuse)
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    assert load().error == "gpu-1: the broker is away"
+
+
+def test_a_fault_of_ours_ends_as_errored_with_a_traceback(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.error = ZeroDivisionError("ours")
+
+    deployment = load()
+
+    assert deployment.state == DeploymentState.ERRORED
+    assert "ZeroDivisionError" in deployment.traceback
+
+
+def test_unload_of_a_model(
+    model: Path, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "2")
+
+    with committed():
+        services.unload_model(actor=operator, model="cat")
+
+    assert sent(fake_workers) == [("unload", "gpu-1", None)]
+    assert desired() == [("", "unloaded", None)]
+
+
+def test_unload_of_one_version_keeps_the_others_wanted(
+    model: Path, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "1", "2")
+
+    with committed():
+        services.unload_model(actor=operator, model="cat", version=1)
+
+    assert sent(fake_workers) == [("unload", "gpu-1", 1)]
+    assert desired() == [("", "loaded", [2])]
+
+
+def test_unload_of_the_last_version_is_unload_of_the_model(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "2")
+
+    services.unload_model(actor=operator, model="cat", version=2)
+
+    assert desired() == [("", "unloaded", None)]
+
+
+def test_unload_of_what_is_not_served_is_refused(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "2")
+
+    with pytest.raises(NotFoundError, match="Version 1 of 'cat' is not served"):
+        services.unload_model(actor=operator, model="cat", version=1)
+    with pytest.raises(NotFoundError, match="neither in the repository nor served"):
+        services.unload_model(actor=operator, model="dog")
+
+
+def test_unload_without_workers_is_done_at_once(
+    model: Path, operator: Any, committed: Committed
+) -> None:
+    with committed():
+        deployment = services.unload_model(actor=operator, model="cat")
+
+    deployment.refresh_from_db()
+    assert deployment.state == DeploymentState.SUCCEEDED
+
+
+def test_roll_back_restores_config_and_the_version_that_was_served(
+    model: Path, load: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    old = (model / "config.pbtxt").read_text()
+    serve(fake_workers, "2")
+    load()
+    answer(fake_workers)
+    new = old.replace("max_batch_size: 4", "max_batch_size: 8")
+    write_model(model.parent, "cat", versions=(3,), config=None)
+    with committed():
+        saved = repository_services.save_config(actor=operator, model="cat", text=new, load=True)
+    answer(fake_workers, versions=("3",))
+    serve(fake_workers, "3")
+    fake_workers.calls.clear()
+
+    with committed():
+        deployment = services.rollback(actor=operator, deployment=Deployment.objects.first())
+
+    assert (model / "config.pbtxt").read_text() == old
+    assert sent(fake_workers) == [("load", "gpu-1", [2])]
+    assert desired() == [("", "loaded", [2])]
+    assert deployment.rollback_of == saved.deployment
+    assert deployment.revision.source == "rollback"
+
+
+def test_roll_back_of_the_first_load_unloads(
+    model: Path, load: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    first = load()
+    answer(fake_workers)
+    serve(fake_workers, "2")
+    first.refresh_from_db()
+    fake_workers.calls.clear()
+
+    with committed():
+        services.rollback(actor=operator, deployment=first)
+
+    assert sent(fake_workers) == [("unload", "gpu-1", None)]
+    assert desired() == [("", "unloaded", None)]
+
+
+def test_roll_back_brings_a_deleted_version_back_from_the_trash(
+    model: Path, load: Any, operator: Any, admin: Any, committed: Committed,
+    fake_workers: FakeWorkerClient,
+) -> None:  # fmt: skip
+    serve(fake_workers, "1")
+    load(versions=[2])
+    answer(fake_workers)
+    serve(fake_workers, "2")
+    repository_services.delete_version(actor=admin, model="cat", version=1)
+
+    with committed():
+        services.rollback(actor=operator, deployment=Deployment.objects.first())
+
+    assert (model / "1/weights.bin").is_file()
+    assert sent(fake_workers)[-1] in [("unload", "gpu-1", None), ("load", "gpu-1", [1])]
+
+
+def test_roll_back_without_the_files_is_refused(
+    model: Path, load: Any, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "7")
+    load()
+    answer(fake_workers)
+
+    with pytest.raises(InvalidArgumentError, match="neither in the repository nor in the trash"):
+        services.rollback(actor=operator, deployment=Deployment.objects.first())
+
+
+def test_a_running_deployment_is_neither_retried_nor_rolled_back(
+    model: Path, load: Any, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployment = load()
+
+    for deed in (services.retry, services.rollback):
+        with pytest.raises(InvalidArgumentError, match="still runs"):
+            deed(actor=operator, deployment=deployment)
+
+
+def test_retry_does_the_same_again(
+    model: Path, load: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    failed = load(versions=[1])
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    with committed():
+        again = services.retry(actor=operator, deployment=failed)
+
+    assert sent(fake_workers) == [("load", "gpu-1", [1])]
+    assert again.retry_of == failed
+
+
+def test_the_phases_tell_the_whole_road(
+    model: Path, load: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployment = load()
+    running = [(phase.label, phase.state) for phase in selectors.phases(deployment)]
+    answer(fake_workers)
+    deployment.refresh_from_db()
+
+    assert running == [("Requested", "done"), ("Loading gpu-1", "running"), ("Live", "pending")]
+    assert [phase.state for phase in selectors.phases(deployment)] == ["done", "done", "done"]
+
+
+def test_first_start_wants_every_model_on_disk(
+    repository: Path, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    write_model(repository, "cat")
+    write_model(repository, "dog")
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    with committed():
+        reconcile.reconcile()
+
+    assert sorted(call.model for call in fake_workers.calls) == ["cat", "dog"]
+    assert reconcile.adopt_repository() == 0
+
+
+def test_first_start_can_be_told_to_load_nothing(
+    model: Path, settings: Any, db: None, fake_workers: FakeWorkerClient
+) -> None:
+    settings.CONCH_LOAD_ALL_ON_FIRST_START = False
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    assert reconcile.reconcile() == []
+
+
+def test_a_restarted_worker_gets_its_models_back(
+    model: Path, load: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "2")
+    load()
+    answer(fake_workers)
+    DeploymentTarget.objects.update(finished_at=timezone.now() - timedelta(minutes=1))
+    fake_workers.infos = [make_worker("gpu-1", started_at=time.time() + 1)]
+
+    with committed():
+        (deployment,) = reconcile.reconcile()
+
+    assert (deployment.trigger, deployment.actor) == ("reconciler", None)
+    assert deployment.reason == "The worker started"
+    assert reconcile.reconcile() == []
+
+
+def test_a_deployment_whose_task_got_lost_is_sent_by_the_reconciler(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployment = services.load_model(actor=operator, model="cat")
+    Deployment.objects.update(created_at=timezone.now() - timedelta(seconds=10))
+
+    reconcile.reconcile()
+
+    deployment.refresh_from_db()
+    assert deployment.state == DeploymentState.RUNNING
+    assert len(fake_workers.calls) == 1
+
+
+def test_one_process_holds_a_lease_at_a_time(db: None) -> None:
+    mine = reconcile.take_lease("job", seconds=60)
+
+    assert mine
+    assert reconcile.take_lease("job") == ""
+    reconcile.give_lease("job", mine)
+    assert reconcile.take_lease("job") != ""
+
+
+def test_a_config_saved_and_loaded_knows_the_revision_before(
+    model: Path, load: Any, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    load()
+    answer(fake_workers)
+
+    saved = repository_services.save_config(
+        actor=operator, model="cat", load=True,
+        text=CONFIG.replace('"ident"', '"cat"').replace("max_batch_size: 4", "max_batch_size: 2"),
+    )  # fmt: skip
+
+    assert saved.deployment is not None
+    assert saved.deployment.previous_revision is not None
+    assert saved.deployment.previous_revision.number == 1
+    assert saved.revision.number == 2
