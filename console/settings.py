@@ -199,6 +199,11 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
 }
 
+# --- gateway ------------------------------------------------------------------------------------
+
+# How long a worker may take until the first byte of its answer.
+CONCH_GATEWAY_TIMEOUT_SECONDS = env_int("CONCH_GATEWAY_TIMEOUT_SECONDS", 300, minimum=1)
+
 # --- uploads ------------------------------------------------------------------------------------
 
 # The largest upload, packed or unpacked, and the most files in one.
@@ -226,6 +231,11 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = DEBUG
 WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+# --- gateway ------------------------------------------------------------------------------------
+
+# How long a worker may take until the first byte of its answer.
+CONCH_GATEWAY_TIMEOUT_SECONDS = env_int("CONCH_GATEWAY_TIMEOUT_SECONDS", 300, minimum=1)
 
 # --- uploads and deployments --------------------------------------------------------------------
 

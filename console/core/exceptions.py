@@ -15,13 +15,14 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from serving.errors import ServingError
+from workers.client import WorkerError
 
 
 def api_exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook; None lets an unexpected error become a 500 with its traceback in the log."""
     if isinstance(error, ServingError):
         return _serving_error(error)
-    if type(error).__name__ == "WorkerError":
+    if isinstance(error, WorkerError):
         return Response(error_body("worker_unavailable", str(error)), status=503)
     response = exception_handler(error, context)
     if response is None:

@@ -53,9 +53,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         _open_sockets.discard(self.channel_name)
         await self.channel_layer.group_discard(GROUP, self.channel_name)
 
-    async def receive(
-        self, text_data: str | None = None, bytes_data: bytes | None = None
-    ) -> None:
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         last_id = read_resume(text_data)
         if last_id is None or self.channel_name not in _open_sockets:
             await self.close(4400)

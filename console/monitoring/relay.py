@@ -69,7 +69,7 @@ class Relay:
                     wait = 0.5
                     await self._hand_on(entry_id, message)
             except Exception as error:
-                logger.warning("the live relay lost the streams, next try in %.1f s: %s", wait, error)
+                logger.warning("the live relay lost the streams, again in %.1f s: %s", wait, error)
             await asyncio.sleep(wait)
             wait = min(wait * 2, LONGEST_WAIT_S)
 

@@ -1,0 +1,139 @@
+"""Which worker answers: the registry as of a second ago, and a turn for each that serves.
+
+Lives on the event loop; Redis is asked in a thread, at most once a second, while requests go on
+with the table they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from console.core.workers import get_client
+from workers.messages import WorkerInfo
+
+FRESH_S = 1.0
+# An older table is not used: the worker may be gone for long.
+USABLE_S = 10.0
+# A worker that did not answer is passed over for this long, if another can.
+SHUNNED_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    worker_id: str
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class Table:
+    ready: list[Upstream] = field(default_factory=list)
+    """Workers that take requests."""
+    serving: dict[tuple[str, str], list[Upstream]] = field(default_factory=dict)
+    """(model, version or "") -> workers that serve it."""
+    known: dict[str, str] = field(default_factory=dict)
+    """Model -> why nobody serves it, as far as a worker said so."""
+
+
+class NoWorkerError(Exception):
+    """Nobody can take the request; `status` and text are for the client."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Workers:
+    def __init__(self) -> None:
+        self._table = Table()
+        self._read_at = float("-inf")
+        self._error = ""
+        self._refresh: asyncio.Task[None] | None = None
+        self._turn = 0
+        self._shunned: dict[str, float] = {}
+
+    def forget(self) -> None:
+        self._read_at = float("-inf")
+        self._shunned.clear()
+
+    def shun(self, upstream: Upstream) -> None:
+        self._shunned[upstream.worker_id] = time.monotonic() + SHUNNED_S
+
+    async def candidates(self, model: str, version: str) -> list[Upstream]:
+        """In the order to try. Raises NoWorkerError."""
+        table = await self._current()
+        if self._error:
+            raise NoWorkerError(503, self._error)
+        found = table.serving.get((model, version), []) if model else table.ready
+        if not found:
+            raise _nobody(table, model, version)
+        self._turn += 1
+        start = self._turn % len(found)
+        turned = found[start:] + found[:start]
+        now = time.monotonic()
+        return sorted(turned, key=lambda up: self._shunned.get(up.worker_id, 0.0) > now)
+
+    async def has_ready(self) -> bool:
+        return bool((await self._current()).ready) and not self._error
+
+    async def _current(self) -> Table:
+        age = time.monotonic() - self._read_at
+        if age > FRESH_S:
+            loop = asyncio.get_running_loop()
+            task = self._refresh
+            if task is None or task.done() or task.get_loop() is not loop:
+                task = self._refresh = loop.create_task(self._read())
+            if age > USABLE_S:
+                await asyncio.shield(task)
+        return self._table
+
+    async def _read(self) -> None:
+        try:
+            infos = await asyncio.to_thread(get_client().workers)
+        except Exception as error:
+            self._error = f"The console cannot read the worker registry: {error}"
+        else:
+            self._table = build_table(infos)
+            self._error = ""
+        self._read_at = time.monotonic()
+
+
+def build_table(infos: list[WorkerInfo]) -> Table:
+    table = Table()
+    for info in infos:
+        upstream = _upstream(info)
+        takes = info.state == "ready" and upstream is not None
+        if takes and upstream is not None:
+            table.ready.append(upstream)
+        for row in info.models:
+            if takes and upstream is not None and row.state == "READY":
+                for version in ("", row.version):
+                    workers = table.serving.setdefault((row.name, version), [])
+                    if upstream not in workers:
+                        workers.append(upstream)
+            reason = row.reason if row.state == "UNAVAILABLE" else ""
+            table.known[row.name] = table.known.get(row.name) or reason
+    return table
+
+
+def _upstream(info: WorkerInfo) -> Upstream | None:
+    address = urlsplit(info.http_url)
+    if not address.hostname:
+        return None
+    return Upstream(info.worker_id, address.hostname, address.port or 80)
+
+
+def _nobody(table: Table, model: str, version: str) -> NoWorkerError:
+    if not model:
+        return NoWorkerError(503, "No worker is connected and ready")
+    what = f"model '{model}'" + (f" version {version}" if version else "")
+    if not table.ready:
+        return NoWorkerError(503, f"No worker is connected and ready, so nobody serves {what}")
+    if model not in table.known:
+        return NoWorkerError(404, f"Request for unknown model: no worker knows '{model}'")
+    reason = table.known[model]
+    because = f": {reason}" if reason else ""
+    return NoWorkerError(503, f"No worker serves {what} now{because}")
