@@ -50,6 +50,10 @@ class InstancePool:
         return any(host.is_ready for host in self._idle)
 
     @property
+    def idle_count(self) -> int:
+        return sum(host.is_ready for host in self._idle)
+
+    @property
     def busy_count(self) -> int:
         return len(self._busy)
 

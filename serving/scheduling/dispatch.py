@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from serving.clock import Clock
 from serving.errors import CancelledError, QueueRejectedError, ServingError, UnavailableError
 from serving.instance.base import Batch, InstanceHost
 from serving.instance.pool import InstancePool
+from serving.instance.thread import ThreadHost
 from serving.request import InferenceRequest
 from serving.scheduling.queue import RequestQueue
 
@@ -90,18 +91,38 @@ class DispatchingScheduler(ABC):
             )
 
     def _dispatch(self, host: InstanceHost, batch: Batch) -> None:
+        self._start(batch)
+        host.execute(batch, partial(self._executed, host))
+
+    def _dispatch_burst(self, host: ThreadHost, batches: Sequence[Batch]) -> None:
+        """Several batches for one host, which runs them one after the other."""
+        for batch in batches:
+            self._start(batch)
+        last = batches[-1]
+
+        def executed(batch: Batch) -> None:
+            if batch is last:
+                self._executed(host, batch)
+            else:
+                self._count_executed(batch)
+
+        host.execute_burst(batches, executed)
+
+    def _start(self, batch: Batch) -> None:
         now_ns = self._clock.now_ns()
         for request in batch.requests:
             request.on_cancel = None
             # The host stamps the real start; this one stands if the batch never gets that far.
             request.times.compute_start_ns = now_ns
         self._executing += len(batch.requests)
-        host.execute(batch, partial(self._executed, host))
 
-    def _executed(self, host: InstanceHost, batch: Batch) -> None:
+    def _count_executed(self, batch: Batch) -> None:
         self._executing -= len(batch.requests)
         if self._on_executed is not None:
             self._on_executed(batch)
+
+    def _executed(self, host: InstanceHost, batch: Batch) -> None:
+        self._count_executed(batch)
         self._pool.release(host)
         self._pump()
         self._tell_stopped()

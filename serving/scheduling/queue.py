@@ -30,7 +30,8 @@ class _Level:
         """Request -> deadline in ns, 0 for none."""
         self.delayed: OrderedDict[InferenceRequest, None] = OrderedDict()
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         return len(self.waiting) + len(self.delayed)
 
 
@@ -61,7 +62,7 @@ class RequestQueue:
         levels = " ".join(
             f"{number}:{len(self._levels[number].waiting)}+{len(self._levels[number].delayed)}"
             for number in self._order
-            if len(self._levels[number])
+            if self._levels[number].size
         )
         return f"<RequestQueue {len(self)} waiting+delayed by level [{levels}]>"
 
@@ -82,7 +83,7 @@ class RequestQueue:
         if level is None:  # not `or`: a level without requests is falsy
             level = self._add_level(number)
         limit = level.policy.max_queue_size
-        if limit and len(level) >= limit:
+        if limit and level.size >= limit:
             at_level = f" at priority level {number}" if self._priority_levels else ""
             raise QueueRejectedError(
                 f"Exceeds maximum queue size: {limit} requests wait for model "
