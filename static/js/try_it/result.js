@@ -25,6 +25,7 @@ export function showFailure(panel, { status, millis, message }) {
 function outputPart(output, classification) {
   const head = el("h3", { class: "output-head" }, output.name, " ", el("code", {}, `${output.datatype} [${output.shape.join(", ")}]`));
   if (classification) return el("section", {}, head, classBars(output));
+  if (output.data.length === 1) return el("section", {}, head, el("p", { class: "mono break" }, valueText(output.data[0])));
   return el("section", {}, head, valueTable(output));
 }
 
@@ -40,14 +41,15 @@ function classBars(output) {
 }
 
 // Rows of the last axis's length where that is short, else one value a row with its index.
-function valueTable({ name, shape, data }) {
+function valueTable({ name, datatype, shape, data }) {
+  const num = datatype !== "BYTES";
   const values = Array.from(data.slice(0, 5000));
   const columns = shape.length > 1 && Number(shape.at(-1)) <= 8 ? Number(shape.at(-1)) : 1;
   const rows = [];
   for (let at = 0; at < values.length && rows.length < ROWS; at += columns) {
     rows.push([indexText(at / columns, columns === 1 ? shape : shape.slice(0, -1)), ...values.slice(at, at + columns).map(valueText)]);
   }
-  const heads = [{ text: "Index" }, ...Array.from({ length: columns }, (_, column) => ({ text: columns === 1 ? "Value" : String(column), num: true }))];
+  const heads = [{ text: "Index" }, ...Array.from({ length: columns }, (_, column) => ({ text: columns === 1 ? "Value" : String(column), num }))];
   const rest = data.length - rows.length * columns;
   return el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": `Values of ${name}` },
     table(`Values of ${name}`, heads, rows),

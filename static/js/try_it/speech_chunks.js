@@ -78,16 +78,17 @@ export async function detect(samples, send, progress) {
   return probabilities;
 }
 
-// Stretches above the threshold, joined over gaps of up to 0.1 s: [[from, to]] in seconds.
+// Stretches above the threshold, joined over gaps of up to 0.2 s, without clicks under 0.1 s:
+// [[from, to]] in seconds.
 export function stretches(probabilities, step = STEP / RATE) {
   const found = [];
   probabilities.forEach((value, index) => {
     if (value < THRESHOLD) return;
     const last = found.at(-1);
-    if (last && index * step - last[1] <= 0.1) last[1] = (index + 1) * step;
+    if (last && index * step - last[1] <= 0.2) last[1] = (index + 1) * step;
     else found.push([index * step, (index + 1) * step]);
   });
-  return found;
+  return found.filter(([from, to]) => to - from >= 0.1);
 }
 
 function show(name, samples, probabilities, wasCut) {

@@ -26,7 +26,7 @@ export function mount(root, { model, send, report }) {
       event.preventDefault();
       report(ask(), verdict);
     } },
-      el("label", { for: "try-text" }, "Text"), field,
+      el("div", { class: "form-row" }, el("label", { for: "try-text" }, "Text"), field),
       el("p", {}, el("button", { type: "submit", class: "button primary" }, "Send"))),
     verdict,
   );
