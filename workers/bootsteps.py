@@ -12,6 +12,7 @@ from typing import Any
 from celery import bootsteps
 from celery.exceptions import ImproperlyConfigured
 
+from serving.errors import ServingError
 from workers import hosting
 from workers.host import WorkerHost
 from workers.settings import WorkerSettings
@@ -31,9 +32,13 @@ class ServingStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def start(self, parent: Any) -> None:
         settings: WorkerSettings = parent.app.conf.conch_settings
-        check_worker(parent, settings)
-        host = WorkerHost(settings)
-        host.start()
+        try:
+            check_worker(parent, settings)
+            host = WorkerHost(settings)
+            host.start()
+        except (ImproperlyConfigured, ServingError, OSError) as error:
+            logger.critical("worker '%s' cannot start: %s", settings.worker_id, error)
+            raise SystemExit(1) from error
         self._host = host
         hosting.set_current(host)
 

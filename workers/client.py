@@ -163,12 +163,12 @@ class WorkerClient:
     async def follow(self, last_id: str = "$") -> AsyncIterator[tuple[str, Sample | Event]]:
         """New entries of both streams as they come, from `last_id` on; "$": from now on.
 
-        Never ends by itself. Raises WorkerError when Redis goes away; the last id that was given
-        continues without a gap.
+        The ids given are positions in both streams, opaque to callers; any of them continues
+        without a gap. Never ends by itself. Raises WorkerError when Redis goes away.
         """
         connection = connect_async(self._url, block_s=_BLOCK_MS / 1000)
         try:
-            positions = dict.fromkeys(_STREAMS, last_id)
+            positions = dict(zip(_STREAMS, _split(last_id), strict=True))
             if last_id == "$":
                 positions = {key: await _last_id(connection, key) for key in _STREAMS}
             while True:
@@ -177,7 +177,7 @@ class WorkerClient:
                     positions[key] = entry_id
                     message = _decode(fields, _STREAMS[key])
                     if message is not None:
-                        yield entry_id, message
+                        yield "/".join(positions.values()), message
         except (redis.RedisError, OSError) as error:
             raise WorkerError(_unreachable(error)) from error
         finally:
@@ -260,6 +260,13 @@ def _in_order(answer: Any) -> list[tuple[str, str, dict[bytes, bytes]]]:
         for entry_id, fields in (items[0] if items and isinstance(items[0], list) else items)
     ]
     return sorted(entries, key=lambda entry: tuple(map(int, entry[0].split("-"))))
+
+
+def _split(position: str) -> list[str]:
+    """An id of `follow`, or one plain id for both streams. Two streams may use one id twice, so a
+    single id cannot say how far a reader got in each."""
+    ids = position.split("/")
+    return ids if len(ids) == len(_STREAMS) else [ids[0]] * len(_STREAMS)
 
 
 async def _last_id(connection: Any, key: str) -> str:

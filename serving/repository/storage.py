@@ -61,8 +61,7 @@ def check_root(root: Path) -> None:
     """Raises InvalidArgumentError unless `root` is a readable directory. REP-001."""
     if not root.is_dir():
         raise InvalidArgumentError(
-            f"model repository '{root}' is not a valid directory: create it, or correct "
-            "--model-repository"
+            f"model repository '{root}' is not a valid directory: create it, or name another one"
         )
     if not os.access(root, os.R_OK | os.X_OK):
         raise InvalidArgumentError(

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from serving.options import ControlMode
+from workers.settings import SettingsError, broker_url, load_settings, redis_url
+
+MODELS = {"CONCH_MODEL_REPOSITORY": "/models"}
+
+
+def test_defaults_start_an_explicit_server_on_loopback_with_no_model():
+    settings = load_settings(MODELS)
+
+    assert settings.redis_url == "redis://127.0.0.1:6379/0"
+    assert settings.queue == f"worker.{settings.worker_id}"
+    assert settings.server.model_control_mode is ControlMode.EXPLICIT
+    assert settings.server.load_models == ()
+    assert not settings.server.exit_on_error
+    front = settings.frontends
+    assert (front.http_port, front.grpc_port, front.metrics_port) == (8000, 8001, 8002)
+    assert front.http_address == "127.0.0.1"
+
+
+def test_everything_can_be_set():
+    settings = load_settings(
+        {
+            "CONCH_MODEL_REPOSITORY": os.pathsep.join(["/a", "/b"]),
+            "CONCH_WORKER_ID": "gpu-1",
+            "CONCH_LOAD_MODELS": "x, y",
+            "CONCH_HTTP_ADDRESS": "0.0.0.0",
+            "CONCH_HTTP_PORT": "1",
+            "CONCH_GRPC_ADDRESS": "::1",
+            "CONCH_EXIT_TIMEOUT": "7",
+            "CONCH_LOAD_TIMEOUT": "60",
+            "CONCH_STRICT_READINESS": "true",
+        }
+    )
+
+    assert settings.queue == "worker.gpu-1"
+    assert settings.server.model_repositories == (Path("/a"), Path("/b"))
+    assert settings.server.load_models == ("x", "y")
+    assert settings.server.strict_readiness
+    assert (settings.server.exit_timeout_secs, settings.server.model_load_timeout_secs) == (7, 60)
+    assert settings.frontends.grpc_address == "::1"
+    assert settings.frontends.metrics_address == "0.0.0.0"
+
+
+def test_wildcard_address_is_advertised_as_a_name_that_others_can_use():
+    settings = load_settings(MODELS)
+    assert settings.reachable("127.0.0.1") == "127.0.0.1"
+    assert settings.reachable("0.0.0.0") == socket.gethostname()
+    named = load_settings({**MODELS, "CONCH_ADVERTISED_HOST": "gpu-1.lan"})
+    assert named.reachable("0.0.0.0") == "gpu-1.lan"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"CONCH_MODEL_REPOSITORY": ""}, "CONCH_MODEL_REPOSITORY is not set"),
+        ({"CONCH_WORKER_ID": "a b"}, "CONCH_WORKER_ID is 'a b'"),
+        ({"CONCH_WORKER_ID": "../x"}, "CONCH_WORKER_ID"),
+        ({"CONCH_HTTP_PORT": "http"}, "CONCH_HTTP_PORT is 'http'"),
+        ({"CONCH_HTTP_PORT": "70000"}, "from 0 to 65535"),
+        ({"CONCH_LOAD_MODELS": "*,a"}, "must stand alone"),
+        ({"CONCH_STRICT_READINESS": "maybe"}, "write true or false"),
+        ({"CONCH_LOAD_TIMEOUT": "0"}, "from 1 to"),
+        ({"REDIS_URL": "http://x"}, "REDIS_URL must start with redis://"),
+        ({"REDIS_URL_FILE": "/nowhere/at/all"}, "REDIS_URL_FILE cannot be read"),
+    ],
+)
+def test_value_that_cannot_be_used_is_named(changes: dict[str, str], words: str):
+    with pytest.raises(SettingsError, match=words.replace("*", r"\*")):
+        load_settings({**MODELS, **changes})
+
+
+def test_redis_url_may_come_from_a_secret_file(tmp_path: Path):
+    secret = tmp_path / "url"
+    secret.write_text("redis://:password@db:6379/1\n")
+    assert redis_url({"REDIS_URL_FILE": str(secret)}) == "redis://:password@db:6379/1"
+
+
+@pytest.mark.parametrize(
+    ("url", "celery"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("unix:///run/r.sock", "redis+socket:///run/r.sock"),
+        ("unix:///run/r.sock?db=3", "redis+socket:///run/r.sock?virtual_host=3"),
+    ],
+)
+def test_unix_socket_has_another_name_in_celery(url: str, celery: str):
+    assert broker_url(url) == celery
