@@ -1,0 +1,103 @@
+"""Servers as child processes, and what CPU time their process trees used."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_START_TIMEOUT_S = 60.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server and where it listens."""
+
+    name: str
+    pid: int
+    http_port: int
+    grpc_port: int = 0
+
+    def cpu_s(self) -> float:
+        """User and system time so far of the process and all its descendants."""
+        return sum(_cpu_s(pid) for pid in _tree(self.pid))
+
+
+@contextmanager
+def conch(repository: Path) -> Iterator[Server]:
+    arguments = ["-m", "serving", f"--model-repository={repository}", "--metrics-port=0"]
+    with _run([*arguments, "--http-port=0", "--grpc-port=0"], r"\| Model") as (pid, log):
+        ports = {name: int(port) for name, port in re.findall(r"(HTTP|gRPC) on \S+:(\d+)", log)}
+        yield Server("conch", pid, ports["HTTP"], ports["gRPC"])
+
+
+@contextmanager
+def reference() -> Iterator[Server]:
+    """uvicorn with a raw ASGI callable that echoes the body: the yardstick of every run."""
+    arguments = ["-m", "uvicorn", "benchmarks.echo:app", "--port=0", "--loop=uvloop"]
+    pattern = r"running on http://127\.0\.0\.1:(\d+)"
+    with _run([*arguments, "--http=httptools", "--no-access-log"], pattern) as (pid, log):
+        found = re.search(pattern, log)
+        assert found is not None
+        yield Server("uvicorn echo", pid, int(found[1]))
+
+
+@contextmanager
+def _run(arguments: list[str], ready: str) -> Iterator[tuple[int, str]]:
+    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
+    try:
+        yield process.pid, _read_until(process, ready)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _read_until(process: subprocess.Popen[bytes], pattern: str) -> str:
+    assert process.stderr is not None
+    descriptor = process.stderr.fileno()
+    log = ""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while not re.search(pattern, log):
+            if not selector.select(deadline - time.monotonic()):
+                raise TimeoutError(f"the server was not ready within {_START_TIMEOUT_S} s:\n{log}")
+            data = os.read(descriptor, 65536)
+            if not data:
+                raise RuntimeError(f"the server ended:\n{log}")
+            log += data.decode("utf-8", "replace")
+    return log
+
+
+def _tree(root: int) -> list[int]:
+    found, waiting = [], [root]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            try:
+                waiting += map(int, task.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
