@@ -198,8 +198,8 @@ class LoopChannel:
         except WireError as error:
             self._end(str(error))
             return False
-        except OSError as error:
-            self._end(error.strerror or str(error))
+        except OSError:  # reset: it died with something unread
+            self._end("")
             return False
         if not more:
             self._end("")

@@ -1,0 +1,311 @@
+"""An instance process that dies: what its requests hear, how it comes back, what stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.errors import ErrorCode, FailureReason
+from serving.instance.process import ProcessHost
+from serving.instance.restart import RestartPolicy
+from tests.fakes import FakeClock
+from tests.serving.instance.python_models import (
+    CONFIG,
+    IDENTITY,
+    Execution,
+    ask,
+    ask_one,
+    context_for,
+    hosted,
+    output,
+    request,
+)
+from tests.waiting import wait_until, wait_until_blocking
+
+DEADLY = """
+import os, signal, sys, threading, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        what = int(requests[0].inputs()[0].as_numpy()[0])
+        if what == 1:
+            print("last words", file=sys.stderr)
+            os._exit(3)
+        if what == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if what == 3:
+            sys.exit(5)
+        if what == 4:
+            time.sleep(60)
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())])
+            for r in requests
+        ]
+"""
+
+QUICK = RestartPolicy(initial_delay_s=0.01)
+
+
+def order(what: int) -> np.ndarray:
+    return np.array([what], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (1, ["exited with code 3", "last words"]),
+        (2, ["was killed by signal SIGSEGV"]),
+        (3, ["exited with code 5"]),
+    ],
+)
+async def test_a_dying_process_fails_its_batch_at_once_and_says_how_it_died(
+    tmp_path: Path, what: int, told: list[str]
+):
+    async with hosted(context_for(tmp_path, DEADLY), restart=QUICK) as host:
+        execution = Execution([request(order(what)), request()]).start(host)
+        responses = await execution.finish(2.0)
+
+    for response in responses:
+        assert response.error is not None
+        assert response.error.code is ErrorCode.INTERNAL
+        assert response.error.failure_reason is FailureReason.BACKEND
+        for part in ["model 'm', instance 'm_0_0' failed", *told]:
+            assert part in response.error.message
+
+
+async def test_a_process_killed_from_outside_while_it_executes_comes_back(tmp_path: Path):
+    async with hosted(context_for(tmp_path, DEADLY), restart=QUICK) as host:
+        execution = Execution([request(order(4))]).start(host)
+        killed = host.pid
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        (response,) = await execution.finish(2.0)
+
+        assert response.error is not None
+        assert "was killed by signal SIGKILL" in response.error.message
+        await wait_until(lambda: host.is_ready)
+        assert host.pid != killed
+        assert output(await ask_one(host, order(0))).tolist() == [0]
+
+
+async def test_a_process_killed_while_idle_makes_the_instance_unready_with_the_reason(
+    tmp_path: Path,
+):
+    clock = FakeClock()
+    changes: list[bool] = []
+    async with hosted(context_for(tmp_path, DEADLY), clock=clock) as host:
+        host.on_state_change = lambda: changes.append(host.is_ready)
+        os.kill(host.pid, signal.SIGKILL)
+        await wait_until(lambda: not host.is_ready)
+
+        assert "restarting: its process was killed by signal SIGKILL" in host.unready_reason
+        refused = await ask_one(host)
+        assert refused.error is not None
+        assert refused.error.code is ErrorCode.UNAVAILABLE
+        assert "is not healthy" in refused.error.message
+
+        clock.advance_us(200_000)
+        await wait_until(lambda: host.is_ready)
+        assert changes == [False, True]
+        assert host.unready_reason == ""
+
+
+async def die(host: ProcessHost) -> None:
+    await ask_one(host, order(1))
+    assert not host.is_ready
+
+
+async def test_restarts_wait_longer_each_time(tmp_path: Path):
+    clock = FakeClock()
+    async with hosted(context_for(tmp_path, DEADLY), clock=clock) as host:
+        for delay_us in (200_000, 400_000, 800_000):
+            await die(host)
+            clock.advance_us(delay_us - 1)
+            assert host._restart_task is None or host._restart_task.done()
+            clock.advance_us(1)
+            await wait_until(lambda: host.is_ready)
+
+
+async def test_a_process_that_served_a_while_starts_the_delays_anew(tmp_path: Path):
+    clock = FakeClock()
+    async with hosted(context_for(tmp_path, DEADLY), clock=clock) as host:
+        await die(host)
+        clock.advance_us(200_000)
+        await wait_until(lambda: host.is_ready)
+        clock.advance_us(60_000_000)
+        await die(host)
+
+        clock.advance_us(200_000)
+        await wait_until(lambda: host.is_ready)
+
+
+async def test_a_crash_loop_is_given_up_with_a_reason(tmp_path: Path):
+    policy = RestartPolicy(initial_delay_s=0.01, give_up_after=3)
+    async with hosted(context_for(tmp_path, DEADLY), restart=policy) as host:
+        await die(host)
+        await wait_until(lambda: host.is_ready)
+        await die(host)
+        await wait_until(lambda: host.is_ready)
+        await die(host)
+
+        assert host.has_failed
+        assert "given up after 3 quick deaths" in host.unready_reason
+        assert "exited with code 3" in host.unready_reason
+
+
+async def test_a_model_that_no_longer_loads_is_given_up_too(tmp_path: Path):
+    policy = RestartPolicy(initial_delay_s=0.01, give_up_after=2)
+    context = context_for(tmp_path, DEADLY)
+    async with hosted(context, restart=policy) as host:
+        (context.version_directory / "model.py").write_text("import nothing_of_that_name\n")
+        await die(host)
+
+        await wait_until(lambda: host.has_failed)
+        assert "No module named 'nothing_of_that_name'" in host.unready_reason
+
+
+async def test_stop_while_restarting_ends_quietly(tmp_path: Path):
+    async with hosted(context_for(tmp_path, DEADLY), restart=QUICK) as host:
+        await die(host)
+        await wait_until(lambda: host._restart_task is not None)
+
+    assert not host.is_ready
+
+
+async def test_another_instance_feels_nothing_of_a_death(tmp_path: Path):
+    other = CONFIG.replace('"m"', '"other"')
+    async with (
+        hosted(context_for(tmp_path, DEADLY), restart=QUICK) as dying,
+        hosted(context_for(tmp_path, IDENTITY, other)) as living,
+    ):
+        pid = living.pid
+        answers = await asyncio.gather(ask(dying, request(order(1))), ask(living))
+
+        assert answers[0][0].error is not None
+        assert answers[1][0].error is None
+        assert (living.is_ready, living.pid) == (True, pid)
+
+
+async def test_a_killed_process_leaves_no_zombie_and_nothing_in_shared_memory(tmp_path: Path):
+    before = set(os.listdir("/dev/shm"))
+    async with hosted(context_for(tmp_path, DEADLY), restart=QUICK) as host:
+        output(await ask_one(host, np.zeros(500_000, np.float32)))
+        pid = host.pid
+        os.kill(pid, signal.SIGKILL)
+        await wait_until(lambda: not host.is_ready)
+
+        assert not Path(f"/proc/{pid}").exists()
+    assert set(os.listdir("/dev/shm")) - before == set()
+
+
+async def test_processes_that_the_model_started_end_with_it(tmp_path: Path):
+    model = """
+    import subprocess
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            child = subprocess.Popen(["sleep", "60"])
+            out = pb_utils.Tensor("OUT", np.array([child.pid], np.float32))
+            return [pb_utils.InferenceResponse([out])]
+    """
+    async with hosted(context_for(tmp_path, model)) as host:
+        started = int(output(await ask_one(host))[0])
+        assert Path(f"/proc/{started}").exists()
+
+    def is_gone() -> bool:
+        try:
+            return " Z " in Path(f"/proc/{started}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    await wait_until(is_gone)
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from tests.serving.instance.python_models import context_for, hosted
+
+MODEL = '''
+class TritonPythonModel:
+    def execute(self, requests):
+        return []
+'''
+
+async def main():
+    async with hosted(context_for(Path(sys.argv[1]), MODEL)) as host:
+        print(host.pid, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_children_die_with_a_parent_that_is_killed(tmp_path: Path):
+    root = Path(__file__).resolve().parents[3]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, cwd=root
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert Path(f"/proc/{child}").exists()
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    def is_gone() -> bool:
+        try:
+            return ") Z " in Path(f"/proc/{child}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_until_blocking(is_gone)
+
+
+NOISY = """
+import logging, os, subprocess, sys
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        print("one", "two")
+        print("x" * 20000)
+        sys.stdout.write("no end of line")
+        subprocess.run(["echo", "from a program"])
+        logging.getLogger("mine").warning("by logging")
+        os.write(2, b"\\xff raw\\n")
+        pb_utils.Logger.log_info("told the logger")
+        pb_utils.Logger.log("careful", pb_utils.Logger.WARNING)
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+
+
+async def test_all_that_a_model_prints_is_logged_under_its_instance(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "serving.models")
+
+    async with hosted(context_for(tmp_path, NOISY)) as host:
+        await ask_one(host)
+
+    records = [item for item in caplog.records if item.name == "serving.models"]
+    lines = {(item.stream, item.getMessage()) for item in records}
+    assert ("stdout", "m_0_0: one two") in lines
+    assert ("stdout", "m_0_0: no end of linefrom a program") in lines
+    assert ("stderr", "m_0_0: by logging") in lines
+    assert ("stderr", "m_0_0: \ufffd raw") in lines
+    assert ("log", "m_0_0: told the logger") in lines
+    assert ("log", "m_0_0: careful") in lines
+    assert sum(len(text) - 7 for _, text in lines if "xxxx" in text) >= 8192
+    assert {item.instance for item in records} == {"m_0_0"}
