@@ -118,6 +118,7 @@ class ServerThread:
             else:
                 self._started.set_exception(error)
         finally:
+            self._loop.run_until_complete(_cancel_the_rest())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             asyncio.set_event_loop(None)
             self._loop.close()
@@ -139,3 +140,11 @@ class ServerThread:
             stopping.cancel()
             await self.server.stop()
             await self._frontends.stop(_GRACE_S)
+
+
+async def _cancel_the_rest() -> None:
+    """Whoever still waits in `call` must hear of the end."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from serving.errors import ModelLoadError, NotFoundError, UnavailableError
 from serving.options import ControlMode, FrontendOptions, ServerOptions
 from serving.server_thread import ServerThread
 from tests.serving.model_files import identity_request, write_identity
+from tests.waiting import wait_until_blocking
 
 ANY_PORTS = FrontendOptions(http_port=0, grpc_port=0, metrics_port=0)
 
@@ -35,6 +39,26 @@ def test_thread_serves_and_answers_calls_from_other_threads(tmp_path: Path):
     assert not thread.is_alive
     with pytest.raises(UnavailableError, match="the server has stopped"):
         thread.invoke(lambda: thread.server.is_ready())
+
+
+def test_caller_that_waits_hears_of_the_end(tmp_path: Path):
+    thread = ServerThread(ServerOptions((tmp_path,)), ANY_PORTS)
+    thread.start(30)
+    outcomes: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            thread.call(asyncio.Event().wait())
+        except BaseException as error:
+            outcomes.append(error)
+
+    caller = threading.Thread(target=wait)
+    caller.start()
+    wait_until_blocking(lambda: thread.invoke(lambda: len(asyncio.all_tasks())) > 3)
+    thread.stop()
+    caller.join(5)
+
+    assert [type(outcome) for outcome in outcomes] == [concurrent.futures.CancelledError]
 
 
 def test_failed_start_raises_and_leaves_nothing_running(tmp_path: Path):
