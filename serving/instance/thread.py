@@ -166,6 +166,8 @@ class ThreadHost:
 
     def _respond(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """The responder of every request here: any thread of the model may call it."""
+        if response.is_final:
+            request.responder = _drop
         if response.is_final and threading.get_ident() == self._thread.ident:
             self._answers.append((request, response))
         else:
@@ -192,23 +194,21 @@ class ThreadHost:
     def _completed(
         self, batch: Batch, answers: list[Answer], failure: ServingError | None
     ) -> list[Answer]:
-        """One final answer for each request: drops a second one, and fails those without."""
-        final: dict[int, Answer] = {}
-        for request, response in answers:
-            if id(request) in final:
-                logger.warning("dropped a second response model=%s", self._model_name)
-            else:
-                final[id(request)] = (request, response)
+        """One final answer for each request: fails those without."""
         if failure is None and self._is_decoupled:
-            return list(final.values())
+            return answers
+        answered = {request for request, _ in answers}
         error = failure or InternalError(
             f"model '{self._model_name}' gave no final response: expected a single response for "
             "each request"
         )
-        for request in batch.requests:
-            if id(request) not in final:
-                final[id(request)] = (request, request.error_response(error))
-        return list(final.values())
+        missing = [request for request in batch.requests if request not in answered]
+        return answers + [(request, request.error_response(error)) for request in missing]
+
+
+def _drop(request: InferenceRequest, response: InferenceResponse) -> None:
+    """The responder after the final response."""
+    logger.warning("dropped a response after the final one model=%s", request.model_name)
 
 
 def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:

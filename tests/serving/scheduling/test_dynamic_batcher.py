@@ -1,0 +1,415 @@
+"""The dynamic batcher, decision by decision, on a clock that stands still. Spec SCH-030..046."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from serving.errors import QueueRejectedError, UnavailableError
+from tests.serving.scheduling.hosts import Batching
+
+TWO_INPUTS = """input [{ name: "IN" data_type: TYPE_FP32 dims: [2] },
+                       { name: "MORE" data_type: TYPE_FP32 dims: [2] optional: true }]"""
+
+
+def test_requests_that_wait_for_an_instance_run_together():
+    batching = Batching()
+    batching.send("a")
+    batching.turn()
+    batching.send("b", "c", "d")
+
+    batching.host.finish()
+
+    assert batching.batches() == ["a: queue_empty", "b c d: queue_empty"]
+
+
+def test_requests_of_one_loop_turn_run_together_even_when_an_instance_is_idle():
+    batching = Batching()
+
+    batching.send("a", "b", "c")
+    batching.turn()
+
+    assert batching.batches() == ["a b c: queue_empty"]
+
+
+def test_a_batch_never_exceeds_max_batch_size_and_never_splits_a_request():
+    batching = Batching()
+
+    batching.send("a", "b", "c", rows=3)
+    batching.turn()
+    batching.host.finish()
+
+    assert batching.batches() == ["a b: full", "c: queue_empty"]
+    assert [batch.batch_size for batch in batching.host.executed] == [6, 3]
+
+
+def test_a_full_batch_goes_without_waiting_for_the_delay():
+    batching = Batching("max_queue_delay_microseconds: 1000", max_batch_size=4)
+
+    batching.send("a", "b", "c", "d")
+    batching.turn()
+
+    assert batching.batches() == ["a b c d: full"]
+
+
+def test_the_largest_preferred_size_within_reach_is_taken():
+    batching = Batching("preferred_batch_size: [2, 4]")
+
+    batching.send("a", "b", "c", "d", "e")
+    batching.turn()
+    batching.host.finish()
+
+    assert batching.batches() == ["a b c d: preferred", "e: queue_empty"]
+
+
+def test_growth_stops_at_the_largest_preferred_size():
+    batching = Batching("preferred_batch_size: [4] max_queue_delay_microseconds: 1000")
+
+    batching.send("a", "b", "c", "d", "e", "f")
+    batching.turn()
+
+    assert batching.batches() == ["a b c d: preferred"]
+
+
+def test_requests_too_large_for_any_preferred_size_go_as_far_as_they_fit():
+    batching = Batching("preferred_batch_size: [4] max_queue_delay_microseconds: 1000")
+
+    batching.send("a", "b", "c", rows=3)
+    batching.turn()
+
+    assert batching.batches() == ["a: full"]
+
+
+def test_a_batch_below_the_preferred_size_waits_until_its_oldest_request_is_old_enough():
+    batching = Batching("preferred_batch_size: [4] max_queue_delay_microseconds: 1000")
+    batching.send("a")
+    batching.clock.advance_us(600)
+    batching.send("b")
+
+    batching.clock.advance_us(399)
+    assert batching.batches() == []
+    batching.clock.advance_us(1)
+
+    assert batching.batches() == ["a b: delay"]
+
+
+def test_when_the_delay_is_over_the_whole_pending_batch_goes_not_only_a_preferred_size():
+    batching = Batching("preferred_batch_size: [2] max_queue_delay_microseconds: 1000")
+    batching.send("x")
+    batching.clock.advance_us(1000)
+    batching.send("a", "b", "c")
+    batching.clock.advance_us(1000)
+
+    batching.host.finish()
+
+    assert batching.batches() == ["x: delay", "a b c: delay"]
+
+
+def test_without_a_delay_a_free_instance_takes_what_is_there():
+    batching = Batching("preferred_batch_size: [4]")
+
+    batching.send("a")
+    batching.turn()
+
+    assert batching.batches() == ["a: queue_empty"]
+
+
+def test_a_different_shape_closes_the_batch():
+    batching = Batching("max_queue_delay_microseconds: 1000")
+
+    batching.send("a", "b")
+    batching.send("c", columns=3)
+    batching.turn()
+
+    assert batching.batches() == ["a b: shape"]
+
+
+def test_a_ragged_input_may_have_different_shapes_in_one_batch():
+    ragged = 'input { name: "IN" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }'
+    batching = Batching(inputs=ragged)
+
+    batching.send("a")
+    batching.send("b", columns=3)
+    batching.turn()
+
+    assert batching.batches() == ["a b: queue_empty"]
+
+
+def test_a_different_set_of_optional_inputs_closes_the_batch():
+    batching = Batching(inputs=TWO_INPUTS)
+
+    batching.send("a", "b")
+    batching.send("c", names=("IN", "MORE"))
+    batching.turn()
+    batching.host.finish()
+
+    assert batching.batches() == ["a b: optional", "c: queue_empty"]
+
+
+def test_zero_element_requests_are_batched_like_others():
+    batching = Batching()
+
+    batching.send("a", "b", columns=0)
+    batching.turn()
+
+    assert batching.batches() == ["a b: queue_empty"]
+
+
+def test_two_idle_instances_share_what_waits():
+    batching = Batching(max_batch_size=2, hosts=2)
+
+    batching.send("a", "b", "c")
+    batching.turn()
+
+    assert batching.batches() == ["a b: full", "c: queue_empty"]
+
+
+def test_with_preserve_ordering_a_faster_instance_waits_with_its_answers():
+    batching = Batching("preserve_ordering: true", max_batch_size=1, hosts=2)
+    batching.send("a", "b")
+    batching.turn()
+
+    batching.hosts[1].finish()
+    assert batching.answers == []
+    batching.hosts[0].finish()
+
+    assert batching.answers == [("a", "ok"), ("b", "ok")]
+
+
+def test_without_preserve_ordering_the_faster_instance_answers_first():
+    batching = Batching(max_batch_size=1, hosts=2)
+    batching.send("a", "b")
+    batching.turn()
+
+    batching.hosts[1].finish()
+
+    assert batching.answers == [("b", "ok")]
+
+
+def test_a_higher_priority_is_served_first():
+    batching = Batching("priority_levels: 3 default_priority_level: 2", max_batch_size=2)
+    batching.send("x", rows=2)
+    batching.turn()
+    batching.send("low", priority=3)
+    batching.send("default")
+    batching.send("beyond", priority=9)
+    batching.send("high", priority=1)
+
+    batching.host.finish()
+    batching.host.finish()
+
+    assert batching.batches()[1:] == ["high default: full", "beyond low: full"]
+
+
+def test_a_full_queue_refuses_with_unavailable_and_queues_nothing():
+    batching = Batching("default_queue_policy { max_queue_size: 2 }")
+    batching.send("x")
+    batching.turn()
+    batching.send("a", "b")
+
+    with pytest.raises(QueueRejectedError, match="Exceeds maximum queue size: 2 requests wait"):
+        batching.send("c")
+
+    assert batching.batcher.queued_count == 2
+
+
+def test_each_priority_level_has_its_own_queue_policy():
+    batching = Batching(
+        "priority_levels: 2 default_priority_level: 1 "
+        "priority_queue_policy { key: 2 value { max_queue_size: 1 } }"
+    )
+    batching.send("x")
+    batching.turn()
+    batching.send("a", "b", "c", priority=1)
+    batching.send("low", priority=2)
+
+    with pytest.raises(QueueRejectedError, match="at priority level 2"):
+        batching.send("low2", priority=2)
+
+
+REJECT = "default_queue_policy { default_timeout_microseconds: 1000 }"
+
+
+def test_a_request_that_waits_too_long_is_rejected_promptly_while_all_instances_are_busy():
+    batching = Batching(REJECT)
+    batching.send("x")
+    batching.turn()
+    batching.send("a")
+
+    batching.clock.advance_us(999)
+    assert batching.answers == []
+    batching.clock.advance_us(1)
+
+    assert batching.answers[0][0] == "a"
+    assert "Request timeout expired: the request waited 1000 us" in batching.answers[0][1]
+    assert batching.batcher.queued_count == 0
+
+
+def test_a_timeout_never_interrupts_an_execution():
+    batching = Batching(REJECT)
+    batching.send("a")
+    batching.turn()
+
+    batching.clock.advance_us(5000)
+    batching.host.finish()
+
+    assert batching.answers == [("a", "ok")]
+
+
+def test_timeout_action_delay_moves_a_request_behind_those_in_time_and_still_serves_it():
+    batching = Batching(
+        "default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 1000 }",
+        max_batch_size=1,
+    )
+    batching.send("x")
+    batching.turn()
+    batching.send("old")
+    batching.clock.advance_us(1000)
+    batching.send("new")
+
+    for _ in range(3):
+        batching.host.finish()
+
+    assert batching.answers == [("x", "ok"), ("new", "ok"), ("old", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("override", "timeout_us", "expires_at_us"),
+    [("true", 400, 400), ("true", 4000, 1000), ("true", 0, 1000), ("false", 400, 1000)],
+)
+def test_a_request_may_shorten_its_queue_timeout_where_allowed(override, timeout_us, expires_at_us):
+    batching = Batching(
+        "default_queue_policy { default_timeout_microseconds: 1000 "
+        f"allow_timeout_override: {override} }}"
+    )
+    batching.send("x")
+    batching.turn()
+    batching.send("a", timeout_us=timeout_us)
+
+    batching.clock.advance_us(expires_at_us - 1)
+    assert batching.answers == []
+    batching.clock.advance_us(1)
+
+    assert len(batching.answers) == 1
+
+
+def test_a_request_timeout_has_no_effect_where_the_policy_has_none():
+    batching = Batching("default_queue_policy { allow_timeout_override: true }")
+    batching.send("x")
+    batching.turn()
+    batching.send("a", timeout_us=10)
+
+    batching.clock.advance_us(100_000)
+
+    assert batching.answers == []
+
+
+def test_the_test_hook_holds_the_first_batch_until_enough_requests_wait():
+    batching = Batching(hold_until=3)
+    batching.send("a", "b")
+    batching.turn()
+    assert batching.batches() == []
+
+    batching.send("c")
+    batching.turn()
+    batching.host.finish()
+    batching.send("d")
+    batching.turn()
+
+    assert batching.batches() == ["a b c: queue_empty", "d: queue_empty"]
+
+
+def test_a_request_cancelled_in_the_queue_leaves_it_and_is_answered_at_once():
+    batching = Batching()
+    batching.send("x")
+    batching.turn()
+    request = batching.send("a")
+    batching.send("b")
+
+    request.cancel()
+
+    assert batching.answers[0][0] == "a"
+    assert "was cancelled while it waited" in batching.answers[0][1]
+    batching.host.finish()
+    assert batching.batches() == ["x: queue_empty", "b: queue_empty"]
+
+
+def test_cancelling_the_oldest_request_lets_the_others_wait_for_their_own_delay():
+    batching = Batching("preferred_batch_size: [4] max_queue_delay_microseconds: 1000")
+    request = batching.send("a")
+    batching.clock.advance_us(600)
+    batching.send("b")
+
+    request.cancel()
+    batching.clock.advance_us(400)
+    assert batching.batches() == []
+    batching.clock.advance_us(600)
+
+    assert batching.batches() == ["b: delay"]
+
+
+def test_cancelling_an_executing_request_is_left_to_the_instance():
+    batching = Batching()
+    request = batching.send("a")
+    batching.turn()
+
+    request.cancel()
+    batching.host.finish()
+
+    assert batching.answers == [("a", "ok")]
+
+
+async def test_stopping_refuses_new_requests_and_finishes_the_others():
+    batching = Batching("preferred_batch_size: [8] max_queue_delay_microseconds: 1000")
+    batching.send("a")
+
+    stopping = asyncio.ensure_future(batching.batcher.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(QueueRejectedError, match="Server is stopping"):
+        batching.send("b")
+    assert not stopping.done()
+    batching.clock.advance_us(1000)
+    batching.host.finish()
+    await stopping
+
+    assert batching.answers == [("a", "ok")]
+    assert batching.batcher.inflight_count == 0
+
+
+def test_requests_wait_while_the_only_instance_restarts():
+    batching = Batching()
+    batching.host.is_ready = False
+    batching.send("a")
+    batching.turn()
+    assert batching.batches() == []
+
+    batching.host.is_ready = True
+    batching.host.on_state_change()
+
+    assert batching.batches() == ["a: queue_empty"]
+
+
+def test_when_no_instance_will_come_back_waiting_and_new_requests_fail_with_the_reason():
+    batching = Batching()
+    batching.host.is_ready = False
+    batching.send("a")
+
+    batching.host.fail_for_good("exit code 3")
+
+    assert "has no working instance: exit code 3" in batching.answers[0][1]
+    with pytest.raises(UnavailableError, match="exit code 3"):
+        batching.send("b")
+
+
+def test_repr_shows_the_state():
+    batching = Batching("priority_levels: 2 default_priority_level: 2")
+    batching.send("x")
+    batching.turn()
+    batching.send("a")
+    batching.send("b", priority=1)
+
+    assert repr(batching.batcher) == (
+        "<DynamicBatcher m <RequestQueue 2 waiting+delayed by level [1:1+0 2:1+0]> executing=1>"
+    )
+    assert repr(batching.pool) == "<InstancePool idle=0 busy=1>"
