@@ -56,10 +56,9 @@ def has_role(user: Any, needed: Role | str) -> bool:
 
 def set_role(user: Any, role: Role | str | None) -> None:
     """Gives a person exactly this role, or none."""
-    mine = [Role(role).value] if role else []
-    others = Group.objects.filter(name__in=Role.values)
-    user.groups.remove(*others.exclude(name__in=mine))
-    user.groups.add(*others.filter(name__in=mine))
+    user.groups.remove(*Group.objects.filter(name__in=Role.values))
+    if role:
+        user.groups.add(Group.objects.get_or_create(name=Role(role).value)[0])
     if hasattr(user, "_console_role"):
         del user._console_role
 

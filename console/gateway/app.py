@@ -123,7 +123,7 @@ class Gateway:
             async for piece in body.pieces():
                 await connection.write(piece)
             with body.watch(connection.abort):
-                head, pieces, parser = await asyncio.wait_for(
+                head, pieces = await asyncio.wait_for(
                     connection.answer(), settings.CONCH_GATEWAY_TIMEOUT_SECONDS
                 )
                 await send(response_start(head, connection.upstream))
@@ -136,7 +136,7 @@ class Gateway:
                     raise ClientGoneError from error
             # Outside the watch: the server reports the end of the answer as the client's leaving.
             await send({"type": "http.response.body", "body": b""})
-            finished = parser.should_keep_alive()
+            finished = head.keeps_connection
         except UpstreamError as error:
             if body.is_abandoned:
                 raise ClientGoneError from error

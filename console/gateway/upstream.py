@@ -33,6 +33,11 @@ class Head:
     status: int
     headers: list[tuple[bytes, bytes]]
 
+    @property
+    def keeps_connection(self) -> bool:
+        words = [value.lower() for name, value in self.headers if name == b"connection"]
+        return b"close" not in words
+
 
 @dataclass(slots=True)
 class _Answer:
@@ -90,19 +95,19 @@ class Connection:
         except OSError as error:
             raise UpstreamError(self._gone()) from error
 
-    async def answer(self) -> tuple[Head, AsyncIterator[bytes], httptools.HttpResponseParser]:
+    async def answer(self) -> tuple[Head, AsyncIterator[bytes]]:
         """The head as soon as it is there, and the body as it comes."""
         found = _Answer()
         parser = httptools.HttpResponseParser(found)
         got_any = False
-        while not found.has_head or (found.headers and parser.get_status_code() == 100):
+        while not found.has_head:
             data = await self._read()
             if not data:
                 raise UpstreamError(self._gone(), is_unsent=self.is_reused and not got_any)
             got_any = True
             self._feed(parser, data)
         head = Head(parser.get_status_code(), found.headers)
-        return head, self._body(parser, found), parser
+        return head, self._body(parser, found)
 
     async def _body(
         self, parser: httptools.HttpResponseParser, found: _Answer

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from console.core import workers
+from console.core.roles import set_role
 from tests.console.fakes import FakeWorkerClient
 
 PASSWORD = "correct horse battery"
@@ -40,8 +40,7 @@ def fake_workers() -> Iterator[FakeWorkerClient]:
 def make_user(db: None) -> MakeUser:
     def make(name: str, role: str | None = None) -> Any:
         user = get_user_model().objects.create_user(name, password=PASSWORD)
-        if role:
-            user.groups.add(Group.objects.get(name=role))
+        set_role(user, role)
         return user
 
     return make
