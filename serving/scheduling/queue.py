@@ -80,7 +80,7 @@ class RequestQueue:
         """Raises: QueueRejectedError when the request's level is full."""
         number = self._level_number(request.priority)
         level = self._levels.get(number)
-        if level is None:  # not `or`: a level without requests is falsy
+        if level is None:
             level = self._add_level(number)
         limit = level.policy.max_queue_size
         if limit and level.size >= limit:
