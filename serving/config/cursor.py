@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from serving.config.tokens import END, IDENT, SLASHES, STRING, SYMBOL, Token, tokenize
 
+MAX_MISTAKES = 100
 CLOSER = {"{": "}", "<": ">", "[": "]"}
 
 
@@ -26,6 +27,10 @@ class Mistake:
     """True: the text is refused, whatever the Python parser says (Triton's own refuses it)."""
 
 
+class TooManyMistakesError(Exception):
+    """Enough was noted; the rest of the text would add noise only."""
+
+
 class Cursor:
     def __init__(self, text: str) -> None:
         self.mistakes: list[Mistake] = []
@@ -36,7 +41,8 @@ class Cursor:
         kept = []
         for token in tokens:
             if token.kind == SLASHES:
-                self._mistake(token, "'//' does not start a comment here", "use '#'")
+                remark = Mistake(token.start, "'//' does not start a comment here", "use '#'")
+                self.mistakes.append(remark)
             else:
                 kept.append(token)
         return kept
@@ -58,7 +64,12 @@ class Cursor:
         return False
 
     def _mistake(self, token: Token, message: str, hint: str = "", field: str = "") -> None:
-        self.mistakes.append(Mistake(token.start, message, hint, field))
+        self._note(Mistake(token.start, message, hint, field))
+
+    def _note(self, mistake: Mistake) -> None:
+        self.mistakes.append(mistake)
+        if len(self.mistakes) >= MAX_MISTAKES:
+            raise TooManyMistakesError
 
     def _resync(self) -> None:
         """Skip to what may be the next field or the end of this message."""

@@ -72,6 +72,10 @@ class ParsedConfig:
 def parse(text: str, *, file: str = "config.pbtxt") -> ParsedConfig:
     """Read config text. Never raises: what is wrong is in `findings`, and then `config` is None."""
     lines = Lines(text)
+    lone = _lone_surrogate(text)
+    if lone is not None:
+        mistake = Mistake(lone, "the text holds half a character (a lone surrogate)", "remove it")
+        return ParsedConfig(text, None, [_finding(mistake, lines, file)], file, {}, lines)
     walker = Walker(text)
     walker.run()
     config, refusal = None, None
@@ -108,6 +112,15 @@ def read_text(path: Path) -> tuple[str | None, list[Finding]]:
             "REP-014",
         )
         return None, [finding]
+
+
+def _lone_surrogate(text: str) -> int | None:
+    """Offset of what no UTF-8 text can hold; such text may come from JSON."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
 
 
 def _judge(text: str) -> tuple[pb.ModelConfig | None, text_format.ParseError | None]:

@@ -7,6 +7,7 @@ agree. Pure functions; any thread.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from google.protobuf import text_encoding, text_format
@@ -82,13 +83,12 @@ def read(tokens: list[Token], index: int, field: FieldInfo) -> Reading:
 
 def key_at(tokens: list[Token], offset: int, default: object) -> object:
     """The map key whose token starts at `offset`; `default` where it is not readable."""
-    low = next((i for i, token in enumerate(tokens) if token.start == offset), None)
-    if low is None:
-        return default
+    low = bisect_left(tokens, offset, key=lambda token: token.start)
     if isinstance(default, str):
         parts = []
         while tokens[low].kind == STRING:
-            parts.append(_unescape(tokens[low].text))
+            text = tokens[low].text
+            parts.append(_unescape(text) if _readable(text) else text.encode())
             low += 1
         return b"".join(parts).decode("utf-8", "replace") if parts else default
     try:

@@ -8,10 +8,11 @@ One Walker serves one text in one thread.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 
 from serving.config import scalars
-from serving.config.cursor import CLOSER, Cursor, Mistake, shown
+from serving.config.cursor import CLOSER, Cursor, Mistake, TooManyMistakesError, shown
 from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
 from serving.config.suggest import field_hint
 from serving.config.tokens import END, IDENT, PLACEHOLDER, STRING, SYMBOL, Token
@@ -55,7 +56,8 @@ class Walker(Cursor):
                 "config.pbtxt is protobuf text: write `name: value`, with no braces around",
             )
             return
-        self._message(_Scope(MODEL_CONFIG, "", "", first, None, {}, {}))
+        with contextlib.suppress(TooManyMistakesError):
+            self._message(_Scope(MODEL_CONFIG, "", "", first, None, {}, {}))
 
     # -- messages
 
@@ -188,7 +190,7 @@ class Walker(Cursor):
         while outer is not None:
             enclosing.append(outer.info)
             outer = outer.outer
-        self.mistakes.append(
+        self._note(
             Mistake(
                 name.start,
                 f"unknown field '{name.text}' {scope.where}",
@@ -219,11 +221,12 @@ class Walker(Cursor):
                 message = f"'[' of '{field.name}' is never closed"
                 self._mistake(opened, message, "add ']'", path)
                 return
+            before = self._index
             self._one(scope, field, path, self._token)
             if self._take("]"):
                 return
             if not self._take(","):
-                if not self._between_elements(field, path):
+                if not self._between_elements(field, path) or self._index == before:
                     return
             elif self._token.text == "]":
                 message = f"the list of '{field.name}' ends with a ','"
@@ -278,7 +281,7 @@ class Walker(Cursor):
             key = scalars.key_at(self._tokens, key_place[1], key)
         entry = map_path(path, key)
         if entry in outside:
-            self.mistakes.append(
+            self._note(
                 Mistake(
                     anchor.start,
                     f"key {key!r} is given twice in '{path}'",
@@ -316,7 +319,7 @@ class Walker(Cursor):
         result = scalars.read(self._tokens, self._index, field)
         if result.problem is not None:
             problem = result.problem
-            self.mistakes.append(
+            self._note(
                 Mistake(
                     self._token.start,
                     problem.message,

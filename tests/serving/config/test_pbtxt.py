@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serving.config.findings import Severity, errors_of, one_line
-from serving.config.pbtxt import parse, read_text
+from serving.config.pbtxt import MAX_FINDINGS, parse, read_text
 
 
 def only_error(text: str) -> str:
@@ -119,6 +119,9 @@ def test_a_missing_field_stands_where_its_section_stands():
         ("input { dims: [1 2] }", "1:18", "separate the elements with ','"),
         ('name: "a', "1:7", "never closed"),
         ('name: "\\q"', "1:7", "bad escape"),
+        ('name: "\\x"', "1:7", "bad escape"),
+        ('name: "a" # \ud800', "1:13", "half a character"),
+        ('metric_tags { key: "\\xg" value: "1" }', "1:20", "bad escape"),
         ("input { optional: yes }", "1:19", "write true"),
         ("input {", "1:7", "never closed"),
         ("input { } }", "1:11", "closes nothing"),
@@ -183,6 +186,17 @@ def test_a_placeholder_inside_a_string_is_a_warning():
 )
 def test_broken_brackets_never_raise(text):
     assert errors_of(parse(text).findings)
+
+
+@pytest.mark.parametrize(
+    "text", ["input [ {} 5 : ]", "input [ 5 : ]", 'input [ "a" : 3', "input [:"]
+)
+def test_a_list_that_makes_no_sense_ends(text):
+    assert errors_of(parse(text).findings)
+
+
+def test_endless_mistakes_are_cut_short():
+    assert len(parse("// x\n" * 200 + "? " * 100_000).findings) == MAX_FINDINGS
 
 
 def test_deep_nesting_of_unknown_sections_is_refused_without_recursion():
