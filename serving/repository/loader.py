@@ -23,7 +23,7 @@ from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
 from serving.config.report import Available
 from serving.config.validate import validate
-from serving.errors import InvalidArgumentError
+from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.model import Model
 from serving.repository import layout
 from serving.repository.source import Source
@@ -67,6 +67,8 @@ class ModelLoader:
         if parsed.config is not None:
             config.CopyFrom(parsed.config)
         complete.fill_identity(config, name=source.name, model_directory=source.directory)
+        if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
+            self._refuse_ensemble(source, parsed, config)
         return Prepared(source, parsed, config, self._select(source, config))
 
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
@@ -147,6 +149,14 @@ class ModelLoader:
         except ValueError as error:
             raise InvalidArgumentError(f"{_CONFIG}: {error}") from error
         return ModelContext(spec, config, version, directory, settings), backend
+
+    def _refuse_ensemble(
+        self, source: Source, parsed: ParsedConfig, config: pb.ModelConfig
+    ) -> None:
+        """What is wrong with it first: that has to be mended in any case."""
+        complete.complete(config, name=source.name, model_directory=source.directory)
+        self._check(Prepared(source, parsed, config, ()), config, source.directory)
+        raise UnsupportedError("ensemble_scheduling is not supported by this version of Conch")
 
     def _settings(self, backend: str) -> dict[str, str]:
         everyone = self._backend_config.get("", {})
