@@ -60,7 +60,9 @@ def context_for(
         files[filename] = source
     for name, text in files.items():
         (folder / "1" / name).write_text(textwrap.dedent(text))
-    return ModelContext(decode(message), message, 1, folder)
+    complete = all(item.data_type for item in [*message.input, *message.output])
+    spec = decode(message if complete else pb.ModelConfig(name=message.name))
+    return ModelContext(spec, message, 1, folder)
 
 
 def placed(context: ModelContext) -> Placement:

@@ -68,6 +68,8 @@ def from_exchange(source: object) -> NDArray[np.generic]:
 
     Raises: BufferError, TypeError or RuntimeError when it is no tensor that numpy can hold.
     """
+    if isinstance(source, np.ndarray):
+        return source  # also a read-only one, which numpy would not export
     capsule = source
     if hasattr(source, "__dlpack__"):
         device = source.__dlpack_device__() if hasattr(source, "__dlpack_device__") else (CPU, 0)
