@@ -75,7 +75,7 @@ def _account(
 @require_role(Role.ADMIN)
 @require_http_methods(["GET", "POST"])
 def users(request: HttpRequest) -> HttpResponse:
-    form = NewUserForm(request.POST or None)
+    form = NewUserForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         services.create_user(
             actor=request.user,
@@ -130,7 +130,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     """A new token is in the answer to its POST and nowhere else: no redirect, nothing kept."""
     me = _me(request)
     role = role_of(me) or Role.VIEWER
-    form = TokenForm(request.POST or None, role=role)
+    form = TokenForm(request.POST if request.method == "POST" else None, role=role)
     created = None
     status = 200
     if request.method == "POST":

@@ -11,6 +11,7 @@ OUR_MODULES = "js/*.js"
 
 class ModuleManifestStorage(ManifestStaticFilesStorage):
     support_js_module_import_aggregation = True
+    _patterns: dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
