@@ -65,14 +65,21 @@ def _check_priorities(report: Report, dynamic: pb.ModelDynamicBatching, path: st
             f"set default_priority_level to one of 1 to {levels}",
             code="VAL-09",
         )
+    if levels == 0:
+        if dynamic.priority_queue_policy:
+            report.warning(
+                f"{path}.priority_queue_policy",
+                "priority_queue_policy has no effect: priority_levels is not set",
+                "set priority_levels and default_priority_level; 1 is the highest priority",
+                code="VAL-10",
+            )
+        return
     for key in dynamic.priority_queue_policy:
         if not 1 <= key <= levels:
             report.error(
                 map_path(f"{path}.priority_queue_policy", key),
-                f"priority queue policy must have a priority level in range [1, {levels}], "
-                f"got {key}"
-                if levels
-                else f"priority queue policy for level {key}, but priority_levels is not set",
+                f"priority queue policy must have a priority level in range [1, {levels}], got "
+                f"{key}",
                 "1 is the highest priority; set priority_levels to the number of levels",
                 code="VAL-10",
             )

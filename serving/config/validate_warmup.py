@@ -18,10 +18,10 @@ def check_warmup(report: Report) -> None:
         path = f"model_warmup[{index}]"
         limit = report.config.max_batch_size
         if sample.batch_size > max(limit, 1):
-            report.warning(
+            report.error(
                 f"{path}.batch_size",
-                f"warmup setting '{sample.name}': batch_size {sample.batch_size} is larger than "
-                f"max_batch_size {limit}",
+                f"warmup setting '{sample.name}': batch size {sample.batch_size}, max allowed is "
+                f"{max(limit, 1)} (max_batch_size {limit})",
                 f"use at most {max(limit, 1)}",
                 code="VAL-62",
             )

@@ -234,6 +234,13 @@ def test_rules_about_warmup(tmp_path, body, words):
     assert words in error.message
 
 
+def test_a_warmup_batch_fits_the_model():
+    inputs = 'inputs { key: "A" value { data_type: TYPE_FP32 dims: [4] zero_data: true } }'
+    text = f'{BASE} {IO} max_batch_size: 2 model_warmup {{ name: "w" batch_size: 5 {inputs} }}'
+
+    assert "batch size 5, max allowed is 2" in the_error(text).message
+
+
 def test_a_warmup_sample_gives_every_required_input():
     text = f'{BASE} {IO} model_warmup {{ name: "w" batch_size: 1 }}'
 

@@ -76,6 +76,15 @@ def test_a_preferred_size_up_to_the_limit_is_fine():
     assert errors_of(findings_of(dynamic("preferred_batch_size: [4]"))) == []
 
 
+def test_a_queue_policy_without_levels_is_a_warning():
+    body = "priority_queue_policy { key: 1 value { max_queue_size: 1 } }"
+
+    (warning,) = [item for item in findings_of(dynamic(body)) if item.severity is not Severity.NOTE]
+
+    assert warning.severity is Severity.WARNING
+    assert "has no effect" in warning.message
+
+
 def test_dynamic_batching_without_a_batch_axis_is_a_warning():
     found = [item for item in findings_of(dynamic("", 0)) if item.severity is Severity.WARNING]
 
