@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from serving.errors import ServingError
+from serving.frontends.http_generate import GenerateRoutes
 from serving.frontends.http_infer import InferRoute
 from serving.frontends.http_messages import (
     TEXT,
@@ -53,6 +54,7 @@ class HttpRoutes:
     def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
         self._server = server
         self._infer = InferRoute(server, options)
+        self._generate = GenerateRoutes(server, options)
         self._repository = RepositoryRoutes(server)
         self._routes: dict[tuple[bytes, bytes], tuple[Handler, str, int]] = {}
         self._fixed: dict[str, dict[bytes, Handler]] = {
@@ -69,8 +71,8 @@ class HttpRoutes:
             "/config": {b"GET": self._model_config},
             "/stats": {b"GET": self._statistics},
             "/infer": {b"POST": self._infer.handle},
-            "/generate": {b"POST": _absent("generate")},
-            "/generate_stream": {b"POST": _absent("generate")},
+            "/generate": {b"POST": self._generate.once},
+            "/generate_stream": {b"POST": self._generate.stream},
             "/trace/setting": {b"GET": _absent("trace"), b"POST": _absent("trace")},
         }
 

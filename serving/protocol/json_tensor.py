@@ -83,6 +83,11 @@ def array_from_json(
         raise InvalidArgumentError(f"{tensor} has an impossible shape: {error}") from None
 
 
+def flat_values(data: object, datatype: DataType, tensor: str) -> list[Any]:
+    """The elements of decoded JSON in row-major order. Raises InvalidArgumentError."""
+    return list(_walk(data, datatype, tensor))
+
+
 def _to_array(values: list[Any], datatype: DataType) -> NDArray[np.generic]:
     if datatype.is_bytes:
         array = np.empty(len(values), dtype=np.object_)
