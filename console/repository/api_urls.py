@@ -28,16 +28,9 @@ urlpatterns = [
         uploads.UploadPublished.as_view(),
         name="api-upload-publish",
     ),
-    path("models", models.Models.as_view(), name="api-models"),
-    path("models/<str:model>", models.Model.as_view(), name="api-model"),
     path("models/<str:model>/files", models.Files.as_view(), name="api-model-files"),
     path("models/<str:model>/files/<path:path>", models.File.as_view(), name="api-model-file"),
     path("models/<str:model>/config", models.Config.as_view(), name="api-model-config"),
-    path(
-        "models/<str:model>/config/check",
-        models.ConfigCheck.as_view(),
-        name="api-model-config-check",
-    ),
     path("models/<str:model>/policy", models.Policy.as_view(), name="api-model-policy"),
     path("models/<str:model>/revisions", models.Revisions.as_view(), name="api-model-revisions"),
     path(

@@ -50,7 +50,14 @@ def model_lock(model: str) -> Iterator[None]:
     """Only one process changes the files of a model at a time."""
     folder = staging.hidden_root() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{model}.lock").open("w", encoding="ascii") as file:
+    with file_lock(folder / f"{model}.lock"):
+        yield
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """An exclusive lock that ends with its holder, whatever happens to that."""
+    with path.open("w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -12,15 +12,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.core.permissions import RoleAdmin, RoleViewer
-from console.deployments import desired
-from console.deployments import selectors as deployments
 from console.repository import checks, configs, selectors, services
 from console.repository.serializers import (
     ConfigSave,
     ConfigShape,
-    ConfigText,
     EntryShape,
-    ModelShape,
     PolicyShape,
     RevisionShape,
     SavedConfigShape,
@@ -28,29 +24,8 @@ from console.repository.serializers import (
 )
 from console.repository.upload_api import ReadOrOperate, checked
 from serving.errors import NotFoundError
-from serving.repository.layout import scan_model
 
 PATH = OpenApiParameter("path", str, description="Folder within the model; empty for the model.")
-
-
-def _model_row(name: str) -> dict[str, Any]:
-    directory = scan_model(configs.model_directory(name))
-    return {
-        "name": directory.name,
-        "versions": directory.versions,
-        "has_config": directory.config_path is not None,
-        "served_versions": deployments.served_versions(name),
-        "desired": desired.snapshot(name),
-    }
-
-
-class Models(APIView):
-    permission_classes = (RoleViewer,)
-
-    @extend_schema(responses=ModelShape(many=True))
-    def get(self, request: Request) -> Response:
-        rows = [_model_row(item.name) for item in selectors.models_on_disk()]
-        return Response(ModelShape(rows, many=True).data)
 
 
 class ReadOrDelete(APIView):
@@ -58,18 +33,6 @@ class ReadOrDelete(APIView):
 
     def get_permissions(self) -> list[Any]:
         return [RoleAdmin() if self.request.method == "DELETE" else RoleViewer()]
-
-
-class Model(ReadOrDelete):
-    @extend_schema(responses=ModelShape)
-    def get(self, request: Request, model: str) -> Response:
-        return Response(ModelShape(_model_row(model)).data)
-
-    @extend_schema(responses=TrashShape)
-    def delete(self, request: Request, model: str) -> Response:
-        """Move the model into the trash; one that is served is refused."""
-        entry = services.delete_model(actor=request.user, model=model)
-        return Response(TrashShape(entry).data)
 
 
 class Version(ReadOrDelete):
@@ -86,14 +49,19 @@ class Version(ReadOrDelete):
         return Response(TrashShape(entry).data)
 
 
-class Files(APIView):
-    permission_classes = (RoleViewer,)
-
+class Files(ReadOrDelete):
     @extend_schema(parameters=[PATH], responses=EntryShape(many=True))
     def get(self, request: Request, model: str) -> Response:
+        """What lies in a folder of the model."""
         configs.model_directory(model)
         listing = selectors.list_directory(f"{model}/{request.query_params.get('path', '')}")
         return Response(EntryShape(listing.entries, many=True).data)
+
+    @extend_schema(responses=TrashShape)
+    def delete(self, request: Request, model: str) -> Response:
+        """Move the whole model into the trash; one that is served is refused."""
+        entry = services.delete_model(actor=request.user, model=model)
+        return Response(TrashShape(entry).data)
 
 
 class File(APIView):
@@ -128,18 +96,6 @@ class Config(ReadOrOperate):
         data = checked(ConfigSave, request)
         saved = services.save_config(actor=request.user, model=model, **data)
         return Response(SavedConfigShape(saved).data)
-
-
-class ConfigCheck(APIView):
-    permission_classes = (RoleViewer,)
-
-    @extend_schema(request=ConfigText, responses=ConfigShape)
-    def post(self, request: Request, model: str) -> Response:
-        """What the checks say about a text; nothing is saved."""
-        text = checked(ConfigText, request)["text"]
-        directory = configs.model_directory(model)
-        findings = checks.check_directory(directory, config_text=text)
-        return Response(_config_body(text, checks.as_rows(findings)))
 
 
 def _config_body(text: str | None, findings: list[dict[str, Any]]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def browse(request: HttpRequest, path: str = "") -> HttpResponseBase:
         found = selectors.resolve(path)
     except NotFoundError as error:
         raise Http404(str(error)) from error
-    if found.is_dir():
+    if found.is_dir() or not path.strip("/"):
         return _folder(request, path, found)
     if "download" in request.GET:
         return FileResponse(

@@ -17,6 +17,7 @@ class Step:
     label: str
     state: str
     detail: str = ""
+    is_current: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +94,24 @@ _ENDS = {
 def steps_of(upload: Upload | None) -> list[Step]:
     """Files, Checks, Publish, Load with the state of each."""
     if upload is None:
-        return [Step("Files", "running", "choose"), *_later("Checks", "Publish", "Load")]
+        files = Step("Files", "pending", is_current=True)
+        return [files, *_later("Checks", "Publish", "Load")]
     if upload.state == UploadState.STAGED:
-        return [Step("Files", "running", "arriving"), *_later("Checks", "Publish", "Load")]
+        return [
+            Step("Files", "running", "arriving", is_current=True),
+            *_later("Checks", "Publish", "Load"),
+        ]
     files = Step("Files", "done")
     if upload.state == UploadState.CHECKING:
-        return [files, Step("Checks", "running"), *_later("Publish", "Load")]
+        return [files, Step("Checks", "running", is_current=True), *_later("Publish", "Load")]
     if upload.state in _ENDS:
         state = _ENDS[UploadState(upload.state)]
         return [files, Step("Checks", state), *_later("Publish", "Load")]
     if upload.state == UploadState.CHECKED:
-        state = "failed" if upload.error_count else "done"
-        return [files, Step("Checks", state), *_later("Publish", "Load")]
+        if upload.error_count:
+            return [files, Step("Checks", "failed", is_current=True), *_later("Publish", "Load")]
+        publish = Step("Publish", "pending", is_current=True)
+        return [files, Step("Checks", "done"), publish, *_later("Load")]
     return [files, Step("Checks", "done"), Step("Publish", "done"), _load_step(upload)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,13 +108,17 @@ def list_directory(path: str) -> Listing:
     """Folders first, then files. Raises NotFoundError."""
     folder = resolve(path)
     listing = Listing(path.strip("/"))
+    at_root = not listing.path
+    if at_root and not folder.exists():
+        return listing
     if not folder.is_dir():
         raise NotFoundError(f"'{listing.path}' is a file.")
-    at_root = not listing.path
     for item in os.scandir(folder):
         if at_root and (item.name.startswith(".") or not item.is_dir()):
             continue
-        listing.entries.append(entry_for(folder / item.name, listing.path))
+        # What vanishes between the listing and the look at it is not listed.
+        with suppress(FileNotFoundError):
+            listing.entries.append(entry_for(folder / item.name, listing.path))
     listing.entries.sort(key=_browser_order)
     return listing
 

@@ -139,14 +139,6 @@ class EntryShape(serializers.Serializer[Any]):
     changed_at = serializers.DateTimeField()
 
 
-class ModelShape(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    versions = serializers.ListField(child=serializers.IntegerField())
-    has_config = serializers.BooleanField()
-    served_versions = serializers.ListField(child=serializers.CharField())
-    desired = serializers.ListField(child=serializers.DictField())
-
-
 class TrashShape(serializers.Serializer[Any]):
     id = serializers.IntegerField(source="pk")
     model = serializers.CharField()

@@ -30,10 +30,11 @@ logger = logging.getLogger(__name__)
 
 def validate_upload(upload_id: str) -> Upload | None:
     """Unpack and check; returns the upload, or None when it is not waiting for that."""
-    if not Upload.objects.filter(pk=upload_id).exists():
+    place = staging.area(upload_id)
+    if not place.root.is_dir():
         return None
     # A second run of the same task (redelivery, sweep) waits here and then finds nothing to do.
-    with configs.model_lock(f"upload-{upload_id}"):
+    with configs.file_lock(place.root / "lock"):
         upload = Upload.objects.filter(pk=upload_id, state=UploadState.CHECKING).first()
         if upload is not None:
             _validate(upload)

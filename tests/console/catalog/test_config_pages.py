@@ -157,16 +157,16 @@ class TestRest:
     ) -> None:
         client = login(viewer)
 
-        [row] = client.get("/api/v1/models/").json()
+        [row] = client.get("/api/v1/models").json()
         assert (row["name"], row["state"], row["served_versions"]) == ("echo", "ready", ["2"])
-        detail = client.get("/api/v1/models/echo/").json()
+        detail = client.get("/api/v1/models/echo").json()
         assert detail["placements"][0]["worker_id"] == "gpu-1"
 
     def test_checks_a_text(self, echo: Path, login: Any, viewer: Any) -> None:
         body = (
             login(viewer)
             .post(
-                "/api/v1/models/echo/check-config/",
+                "/api/v1/models/echo/check-config",
                 {"text": WRONG},
                 content_type="application/json",
             )
@@ -177,7 +177,7 @@ class TestRest:
         assert body["findings"][0]["line"] == 4
 
     def test_explains_requests(self, echo: Path, login: Any, viewer: Any) -> None:
-        body = login(viewer).get("/api/v1/models/echo/explain/").json()
+        body = login(viewer).get("/api/v1/models/echo/explain").json()
 
         [tensor] = body["inputs"]
         assert (tensor["name"], tensor["datatype"]) == ("x", "FP32")
@@ -186,10 +186,10 @@ class TestRest:
     @pytest.mark.parametrize(
         ("method", "path"),
         [
-            ("get", "/api/v1/models/"),
-            ("get", "/api/v1/models/echo/"),
-            ("post", "/api/v1/models/echo/check-config/"),
-            ("get", "/api/v1/models/echo/explain/"),
+            ("get", "/api/v1/models"),
+            ("get", "/api/v1/models/echo"),
+            ("post", "/api/v1/models/echo/check-config"),
+            ("get", "/api/v1/models/echo/explain"),
         ],
     )
     def test_needs_a_role(
