@@ -33,6 +33,7 @@ from serving.backends.onnxruntime_options import (
 )
 from serving.backends.onnxruntime_signature import OnnxSignature, OnnxTensor, check, complete
 from serving.config.decode import InstanceKind, ModelSpec
+from serving.config.signature import read_onnx_signature
 from serving.errors import (
     BackendError,
     ErrorCode,
@@ -69,7 +70,7 @@ class OnnxRuntimeBackend(Backend):
         session = _open(
             path, SessionSettings(graph_level="ORT_DISABLE_ALL"), ["CPUExecutionProvider"]
         )
-        complete(context.config, _signature(session), default_batch_size)
+        complete(context.config, _signature(session, path), default_batch_size)
 
     def load(self, context: ModelContext) -> LoadedModel:
         _refuse_unsupported(context)
@@ -77,7 +78,7 @@ class OnnxRuntimeBackend(Backend):
         groups = context.spec.instance_groups
         wanted = {_device_of(group.kind, gpu) for group in groups for gpu in (group.gpus or (0,))}
         for device in wanted or {-1}:
-            check(context.spec, _signature(model.session(device)))
+            check(context.spec, model.signature(device))
         return model
 
 
@@ -97,21 +98,31 @@ class _OnnxModel(LoadedModel):
                 self._sessions[device] = _open(self._path, self._settings, providers)
             return self._sessions[device]
 
+    def signature(self, device: int) -> OnnxSignature:
+        return _signature(self.session(device), self._path)
+
     def create_instance(self, placement: Placement) -> ModelInstance:
-        session = self.session(_device_of(placement.kind, placement.device_id))
-        return _OnnxInstance(self._context, session, self._settings)
+        device = _device_of(placement.kind, placement.device_id)
+        return _OnnxInstance(
+            self._context, self.session(device), self._settings, self.signature(device)
+        )
 
     def unload(self) -> None:
         self._sessions.clear()
 
 
 class _OnnxInstance(TensorInstance):
-    def __init__(self, context: ModelContext, session: Any, settings: SessionSettings) -> None:
+    def __init__(
+        self,
+        context: ModelContext,
+        session: Any,
+        settings: SessionSettings,
+        signature: OnnxSignature,
+    ) -> None:
         super().__init__(context)
         self._session = session
         self._run_options = _run_options(settings)
         spec = context.spec
-        signature = _signature(session)
         self._strings = [item.name for item in spec.inputs.values() if item.datatype.is_bytes]
         self._scalar_inputs = _scalars(signature.inputs, spec)
         self._scalar_outputs = _scalars(signature.outputs, spec)
@@ -281,17 +292,25 @@ def _model_path(context: ModelContext) -> Path:
     return path
 
 
-def _signature(session: Any) -> OnnxSignature:
+def _signature(session: Any, path: Path) -> OnnxSignature:
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    # ONNX Runtime shows scalars and tensors of unknown rank alike; the file tells them apart.
+    unknown: frozenset[str] = frozenset()
+    if any(not item.shape for item in (*inputs, *outputs)):
+        file = read_onnx_signature(path)
+        tensors = (*file.inputs, *file.outputs)
+        unknown = frozenset(item.name for item in tensors if not item.is_rank_known)
     return OnnxSignature(
-        tuple(map(_tensor, session.get_inputs())),
-        tuple(map(_tensor, session.get_outputs())),
-        tuple(map(_tensor, session.get_overridable_initializers())),
+        tuple(_tensor(item, unknown) for item in inputs),
+        tuple(_tensor(item, unknown) for item in outputs),
+        tuple(_tensor(item, unknown) for item in session.get_overridable_initializers()),
     )
 
 
-def _tensor(item: Any) -> OnnxTensor:
+def _tensor(item: Any, unknown_ranks: frozenset[str]) -> OnnxTensor:
     shape = tuple(dim if isinstance(dim, int) else -1 for dim in item.shape)
-    return OnnxTensor(item.name, item.type, shape)
+    is_rank_known = bool(shape) or item.name not in unknown_ranks
+    return OnnxTensor(item.name, item.type, shape, is_rank_known)
 
 
 def _scalars(tensors: Sequence[OnnxTensor], spec: ModelSpec) -> frozenset[str]:
@@ -300,7 +319,7 @@ def _scalars(tensors: Sequence[OnnxTensor], spec: ModelSpec) -> frozenset[str]:
     plain = {item.name for item in wide if item.dims == (1,) and item.reshape is None}
     if spec.has_batch_axis:
         return frozenset()
-    return frozenset(item.name for item in tensors if not item.shape and item.name in plain)
+    return frozenset(item.name for item in tensors if item.is_scalar and item.name in plain)
 
 
 def _device_of(kind: InstanceKind, device: int) -> int:

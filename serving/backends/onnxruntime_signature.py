@@ -40,7 +40,8 @@ class OnnxTensor:
     type_text: str
     """As ONNX Runtime writes it, e.g. tensor(float) or seq(tensor(float))."""
     shape: Shape
-    """-1 is any. Empty for a scalar, and where the file does not say the rank."""
+    """-1 is any. Empty for a scalar, and where the rank is not known."""
+    is_rank_known: bool = True
 
     @property
     def datatype(self) -> DataType | None:
@@ -50,7 +51,17 @@ class OnnxTensor:
 
     @property
     def can_batch(self) -> bool:
+        """Its first dimension is known to be of any size."""
         return bool(self.shape) and self.shape[0] == -1
+
+    @property
+    def may_batch(self) -> bool:
+        """Nothing known speaks against it."""
+        return self.can_batch or not self.is_rank_known
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.is_rank_known and not self.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +83,9 @@ def complete(config: pb.ModelConfig, signature: OnnxSignature, default_batch_siz
     """
     if config.input and config.output:
         return
-    if config.max_batch_size > 0 and not signature.can_batch:
-        raise InvalidArgumentError(_cannot_batch(config.name, config.max_batch_size, signature))
+    if config.max_batch_size > 0:
+        tensors = (*signature.inputs, *signature.outputs)
+        _check_batching(config.name, config.max_batch_size, tensors)
     if config.max_batch_size == 0 and signature.can_batch:
         config.max_batch_size = default_batch_size
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
@@ -89,14 +101,14 @@ def complete(config: pb.ModelConfig, signature: OnnxSignature, default_batch_siz
 
 def check(spec: ModelSpec, signature: OnnxSignature) -> None:
     """Raises: InvalidArgumentError or UnsupportedError when config and model file disagree."""
-    if spec.has_batch_axis and not signature.can_batch:
-        _check_known_tensors(spec, signature)
-        raise InvalidArgumentError(_cannot_batch(spec.name, spec.max_batch_size, signature))
     _check_known_tensors(spec, signature)
-    known = {item.name: item for item in (*signature.inputs, *signature.optional_inputs)}
-    for tensor in spec.inputs.values():
-        _check_tensor(spec, tensor, known[tensor.name], "input")
+    inputs = {item.name: item for item in (*signature.inputs, *signature.optional_inputs)}
     outputs = {item.name: item for item in signature.outputs}
+    if spec.has_batch_axis:
+        used = [inputs[name] for name in spec.inputs] + [outputs[name] for name in spec.outputs]
+        _check_batching(spec.name, spec.max_batch_size, used)
+    for tensor in spec.inputs.values():
+        _check_tensor(spec, tensor, inputs[tensor.name], "input")
     for tensor in spec.outputs.values():
         _check_tensor(spec, tensor, outputs[tensor.name], "output")
 
@@ -131,8 +143,9 @@ def _check_tensor(spec: ModelSpec, tensor: TensorSpec, item: OnnxTensor, side: s
         )
     dims = tensor.dims if tensor.reshape is None else tensor.reshape
     wanted = (-1, *dims) if spec.has_batch_axis else dims
-    # ONNX Runtime shows no shape both for a scalar and for an unknown rank: nothing to compare.
-    if item.shape and not _agree(item.shape, wanted):
+    # A scalar may have dims [1]: callers send one element (spec ORT-13).
+    fits_scalar = item.is_scalar and wanted in ((), (1,))
+    if item.is_rank_known and not fits_scalar and not _agree(item.shape, wanted):
         note = ""
         if spec.has_batch_axis:
             note = (
@@ -168,6 +181,11 @@ def _fill(
 ) -> None:
     side = "input" if isinstance(target, pb.ModelInput) else "output"
     datatype = _datatype_of(item, side, model)
+    if not item.is_rank_known:
+        raise InvalidArgumentError(
+            f"the file of model '{model}' does not say the shape of {side} '{item.name}': give "
+            f"`{side}` in the config"
+        )
     dims = item.shape[1:] if batching else item.shape
     target.name = item.name
     target.data_type = pb.DataType.Value(datatype.config_name)
@@ -181,18 +199,13 @@ def _fill(
             target.reshape.SetInParent()
 
 
-def _cannot_batch(model: str, max_batch_size: int, signature: OnnxSignature) -> str:
-    fixed = _fixed_batch(signature.inputs) or _fixed_batch(signature.outputs)
-    return (
-        f"model '{model}' has max_batch_size {max_batch_size}, but the model file does not support "
-        f"batching: {fixed}, and batching needs a first dimension of any size on every input and "
-        "output; set max_batch_size to 0 and give the full shapes as dims, or export the model "
-        "with a dynamic first dimension"
-    )
-
-
-def _fixed_batch(tensors: Sequence[OnnxTensor]) -> str:
+def _check_batching(model: str, max_batch_size: int, tensors: Sequence[OnnxTensor]) -> None:
     for item in tensors:
-        if not item.can_batch:
-            return f"'{item.name}' has shape {list(item.shape)}"
-    return ""
+        if not item.may_batch:
+            raise InvalidArgumentError(
+                f"model '{model}' has max_batch_size {max_batch_size}, but the model file does "
+                f"not support batching: '{item.name}' has shape {list(item.shape)}, and batching "
+                "needs a first dimension of any size on every input and output; set "
+                "max_batch_size to 0 and give the full shapes as dims, or export the model with "
+                "a dynamic first dimension"
+            )

@@ -370,3 +370,41 @@ async def test_an_output_without_the_batch_dimension_is_an_error_and_no_mix_up(t
 
     assert "its first dimension must be the batch" in response.error.message
     await model.drain_and_close()
+
+
+async def test_a_model_whose_file_does_not_say_the_rank_serves_what_the_config_says(tmp_path):
+    onnx_files.write_identity(tmp_path, shape=None)
+    model = await load(IDENTITY, tmp_path)
+
+    outputs = await outputs_of(model, {"X": np.ones((2, 4), np.float32)})
+
+    assert outputs["Y"].shape == (2, 4)
+    await model.drain_and_close()
+
+
+def test_auto_complete_asks_for_what_the_file_does_not_say(tmp_path):
+    onnx_files.write_identity(tmp_path, shape=None)
+
+    with pytest.raises(ServingError, match="does not say the shape of input 'X': give `input`"):
+        completed('name: "m"', tmp_path)
+
+
+async def test_outputs_that_the_config_leaves_out_do_not_stand_against_batching(tmp_path):
+    shape = ("batch", 4)
+    onnx_files.write(
+        tmp_path,
+        [onnx_files.value("X", onnx_files.FLOAT, shape)],
+        [
+            onnx_files.value("Y", onnx_files.FLOAT, shape),
+            onnx_files.value("MEAN", onnx_files.FLOAT, (1, 1)),
+        ],
+        [
+            helper.make_node("Identity", ["X"], ["Y"]),
+            helper.make_node("ReduceMean", ["X"], ["MEAN"]),
+        ],
+    )
+
+    model = await load(IDENTITY, tmp_path)
+
+    assert list(await outputs_of(model, {"X": np.ones((1, 4), np.float32)})) == ["Y"]
+    await model.drain_and_close()
