@@ -62,7 +62,7 @@ class CheckRequestSerializer(serializers.Serializer[Any]):
     )
 
 
-class ModelsView(APIView):  # type: ignore[misc]
+class ModelsView(APIView):
     permission_classes = [RoleViewer]
 
     @extend_schema(
@@ -78,7 +78,7 @@ class ModelsView(APIView):  # type: ignore[misc]
         return Response(ModelSerializer(rows, many=True).data)
 
 
-class ModelView(APIView):  # type: ignore[misc]
+class ModelView(APIView):
     permission_classes = [RoleViewer]
 
     @extend_schema(operation_id="models_read", responses=ModelDetailSerializer)
@@ -88,7 +88,7 @@ class ModelView(APIView):  # type: ignore[misc]
         return Response(ModelDetailSerializer(row).data)
 
 
-class CheckConfigView(APIView):  # type: ignore[misc]
+class CheckConfigView(APIView):
     permission_classes = [RoleViewer]
 
     @extend_schema(
@@ -104,7 +104,7 @@ class CheckConfigView(APIView):  # type: ignore[misc]
         return Response(check_body(view))
 
 
-class ExplainView(APIView):  # type: ignore[misc]
+class ExplainView(APIView):
     permission_classes = [RoleViewer]
 
     @extend_schema(operation_id="models_explain", responses=OpenApiTypes.OBJECT)
@@ -138,4 +138,3 @@ def check_body(view: config_view.ConfigView) -> dict[str, Any]:
         ],
         "effective_text": view.effective_text,
     }
-

@@ -114,9 +114,7 @@ def _save(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("catalog:config", name)
 
 
-def _conflict(
-    request: HttpRequest, name: str, text: str, error: LostUpdateError
-) -> HttpResponse:
+def _conflict(request: HttpRequest, name: str, text: str, error: LostUpdateError) -> HttpResponse:
     """Nothing typed is lost: both texts, their difference, and the choice."""
     context = page(name, "config")
     context |= {
@@ -175,7 +173,9 @@ def _restore(request: HttpRequest, name: str, number: int, text: str) -> HttpRes
     except ServingError as error:
         messages.error(request, str(error))
         return redirect("catalog:revision", name, number)
-    messages.success(request, f"Revision {number} is the config again, as revision {saved.revision.number}.")
+    messages.success(
+        request, f"Revision {number} is the config again, as revision {saved.revision.number}."
+    )
     if saved.deployment is not None:
         return redirect("deployments:detail", saved.deployment.pk)
     return redirect("catalog:config", name)

@@ -25,7 +25,7 @@ from serving.config.protobuf import pb
 from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
 from serving.config.signature import TensorSignature
 
-TOKEN_PLACEHOLDER = "YOUR_TOKEN"
+PLACEHOLDER = "YOUR_TOKEN"
 ORIGIN_WORDS = {"file": "File", "model": "Model", "default": "Default"}
 
 
@@ -94,7 +94,9 @@ class ConfigView:
     @property
     def summary(self) -> str:
         """`1 error · 2 notes`, or that nothing was found."""
-        parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in self.counts.items() if count]
+        parts = [
+            f"{count} {name}{'s' * (count != 1)}" for name, count in self.counts.items() if count
+        ]
         return " · ".join(parts) or "No findings"
 
     @property
@@ -131,7 +133,7 @@ def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = ""
 def _explain(view: ConfigView, explanation: Explanation, base_url: str) -> None:
     if not explanation.inputs:
         return
-    headers = {"Authorization": f"Bearer {TOKEN_PLACEHOLDER}"}
+    headers = {"Authorization": f"Bearer {PLACEHOLDER}"}
     view.explanation = explanation
     view.curl = explanation.curl(base_url, headers)
     view.python = explanation.python(base_url, headers)
@@ -172,9 +174,10 @@ def _origin(path: str, origins: Mapping[str, str]) -> str:
 def _walk(message: Message, prefix: str) -> Iterator[tuple[str, str]]:
     for descriptor, value in message.ListFields():
         path = f"{prefix}{descriptor.name}"
-        if _is_map(descriptor):
+        element = _map_element(descriptor)
+        if element is not None:
             for key in sorted(value):
-                yield from _value(descriptor.message_type.fields_by_name["value"], map_path(path, key), value[key])
+                yield from _value(element, map_path(path, key), value[key])
         elif descriptor.is_repeated and descriptor.message_type is None:
             items = ", ".join(_scalar(descriptor, item) for item in value)
             yield path, f"[{items}]"
@@ -193,9 +196,12 @@ def _value(descriptor: FieldDescriptor, path: str, value: Any) -> Iterator[tuple
     yield from inner or [(path, "{ }")]
 
 
-def _is_map(descriptor: FieldDescriptor) -> bool:
+def _map_element(descriptor: FieldDescriptor) -> FieldDescriptor | None:
+    """The value field of a map's entries; None for what is no map."""
     nested = descriptor.message_type
-    return nested is not None and bool(nested.GetOptions().map_entry)
+    if nested is None or not nested.GetOptions().map_entry:
+        return None
+    return nested.fields_by_name["value"]
 
 
 def _scalar(descriptor: FieldDescriptor, value: Any) -> str:
@@ -233,7 +239,8 @@ def _compare(
 ) -> list[TensorComparison]:
     batch = (-1,) if effective.max_batch_size > 0 else ()
     in_config = {
-        item.name: f"{datatype_word(item.data_type)} {shape_text((*batch, *item.dims))}" for item in configured
+        item.name: f"{datatype_word(item.data_type)} {shape_text((*batch, *item.dims))}"
+        for item in configured
     }
     in_model = {item.name: f"{item.datatype.name} {shape_text(item.shape)}" for item in declared}
     names = list(dict.fromkeys([*in_model, *in_config]))
@@ -268,4 +275,3 @@ def _completion(item: FieldInfo) -> dict[str, Any]:
         "message": item.message.full_name if item.message else None,
         "values": list(item.enum_numbers),
     }
-

@@ -44,7 +44,11 @@ class PolicyForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or {}
         kind = values.get("kind")
-        if kind == "latest" and not values.get("latest_count") and "latest_count" not in self.errors:
+        if (
+            kind == "latest"
+            and not values.get("latest_count")
+            and "latest_count" not in self.errors
+        ):
             self.add_error("latest_count", "Say how many of the latest versions: 1 or more.")
         if kind == "specific" and not values.get("versions") and "versions" not in self.errors:
             self.add_error("versions", "Name at least one version.")

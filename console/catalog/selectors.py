@@ -157,7 +157,7 @@ def model_header(name: str) -> ModelHeader:
     directory = next((item for item in repository.models_on_disk() if item.name == name), None)
     if directory is None and observed is None:
         raise NotFoundError(
-            f"There is no model '{name}': the repository has no such folder and no worker serves it."
+            f"There is no model '{name}': no such folder in the repository, no worker serves it."
         )
     return ModelHeader(
         row=_row(name, directory, observed, monitoring.latest_rates()),
@@ -289,4 +289,3 @@ def state_choices() -> list[tuple[str, str]]:
 
 def _versions(numbers: list[str]) -> str:
     return f"version {numbers[0]}" if len(numbers) == 1 else f"versions {', '.join(numbers)}"
-

@@ -48,7 +48,10 @@ def description(
             _input(item, inputs.get(item["name"], {}), is_batched) for item in metadata["inputs"]
         ],
         "outputs": [
-            {**_tensor(item), "has_labels": bool(outputs.get(item["name"], {}).get("label_filename"))}
+            {
+                **_tensor(item),
+                "has_labels": bool(outputs.get(item["name"], {}).get("label_filename")),
+            }
             for item in metadata["outputs"]
         ],
     }
@@ -94,7 +97,7 @@ def example(datatype: str, shape: list[int]) -> str:
 def labels(model_directory: Path, config: Mapping[str, Any], output: str) -> list[str]:
     """Lines of the output's label file. Raises NotFoundError."""
     configured = next((item for item in config.get("output", []) if item["name"] == output), None)
-    filename = (configured or {}).get("label_filename", "")
+    filename = str((configured or {}).get("label_filename", ""))
     if not filename:
         raise NotFoundError(f"Output '{output}' has no label_filename in the config.")
     path = (model_directory / filename).resolve()
@@ -104,5 +107,5 @@ def labels(model_directory: Path, config: Mapping[str, Any], output: str) -> lis
             f"The label file '{filename}' of output '{output}' cannot be read: it must lie in the "
             "model's directory."
         )
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text: str = path.read_text(encoding="utf-8", errors="replace")
     return text.removesuffix("\n").split("\n")

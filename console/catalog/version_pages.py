@@ -25,9 +25,7 @@ def versions(request: HttpRequest, name: str) -> HttpResponse:
     return _show(request, name, None, 200)
 
 
-def _show(
-    request: HttpRequest, name: str, form: PolicyForm | None, status: int
-) -> HttpResponse:
+def _show(request: HttpRequest, name: str, form: PolicyForm | None, status: int) -> HttpResponse:
     context = page(name, "versions")
     header = context["header"]
     policy = _policy(header)
@@ -98,9 +96,7 @@ def unload_version(request: HttpRequest, name: str, version: int) -> HttpRespons
 @require_role(Role.ADMIN)
 def delete_version(request: HttpRequest, name: str, version: int) -> HttpResponse:
     if request.POST.get("confirm", "").strip() != name:
-        messages.error(
-            request, f"Nothing was deleted: type the model's name, {name}, to confirm."
-        )
+        messages.error(request, f"Nothing was deleted: type the model's name, {name}, to confirm.")
         return redirect("catalog:versions", name)
     attempt(
         request,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -57,19 +58,13 @@ def _bulk(request: HttpRequest) -> HttpResponse:
     if action not in ("load", "unload") or not names:
         attempt(request, _nothing_chosen, "")
         return back
+    deed = deployments.load_model if action == "load" else deployments.unload_model
     for name in names:
-        if action == "load":
-            attempt(
-                request,
-                lambda name=name: deployments.load_model(actor=request.user, model=name),
-                f"{name}: loading was asked for.",
-            )
-        else:
-            attempt(
-                request,
-                lambda name=name: deployments.unload_model(actor=request.user, model=name),
-                f"{name}: unloading was asked for.",
-            )
+        attempt(
+            request,
+            partial(deed, actor=request.user, model=name),
+            f"{name}: {action}ing was asked for.",
+        )
     return back
 
 
@@ -84,7 +79,11 @@ def page(name: str, tab: str, **context: Any) -> dict[str, Any]:
     except NotFoundError as error:
         raise Http404(str(error)) from error
     tabs = [
-        {"label": label, "url": reverse(f"catalog:{route}", args=[name]), "is_current": route == tab}
+        {
+            "label": label,
+            "url": reverse(f"catalog:{route}", args=[name]),
+            "is_current": route == tab,
+        }
         for route, label in TABS
     ]
     title = dict(TABS)[tab]
@@ -153,7 +152,9 @@ def model_statistics(request: HttpRequest, name: str) -> HttpResponse:
     context |= {
         "problems": problems,
         "total": statistics.together(bodies.values()) if bodies else None,
-        "rows": [row for worker, body in bodies.items() for row in statistics.of_worker(worker, body)],
+        "rows": [
+            row for worker, body in bodies.items() for row in statistics.of_worker(worker, body)
+        ],
     }
     return render(request, "catalog/statistics.html", context)
 

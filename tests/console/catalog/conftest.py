@@ -29,7 +29,9 @@ def repository(tmp_path: Path, settings: Any) -> Path:
     return root
 
 
-def add_model(root: Path, name: str = "echo", *, versions: Any = (1, 2), text: str = CONFIG) -> Path:
+def add_model(
+    root: Path, name: str = "echo", *, versions: Any = (1, 2), text: str = CONFIG
+) -> Path:
     directory = root / name
     for version in versions:
         write(

@@ -57,9 +57,7 @@ def module_page() -> Iterator[Modules]:
     from playwright.sync_api import sync_playwright
 
     with static_server() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium_path(), args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(address)
         yield Modules(page)

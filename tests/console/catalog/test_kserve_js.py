@@ -44,7 +44,7 @@ def test_packs_numbers_as_little_endian(
     packed = modules.run_bytes(MODULE, "m.packTensor(given[0], given[1])", [datatype, values])
 
     with np.errstate(over="ignore"):
-        expected = np.array(values).astype(dtype)
+        expected: np.ndarray = np.array(values).astype(dtype)
     assert packed == expected.astype(expected.dtype.newbyteorder("<")).tobytes()
 
 

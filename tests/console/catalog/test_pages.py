@@ -51,7 +51,7 @@ class TestReading:
         response = Client().get(path)
 
         assert response.status_code == 302
-        assert response.url.startswith("/login/?next=/models/")
+        assert response["Location"].startswith("/login/?next=/models/")
 
     def test_somebody_without_a_role_is_refused(
         self, served: FakeWorkerClient, login: Any, stranger: Any, path: str
