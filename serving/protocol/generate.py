@@ -20,7 +20,7 @@ from serving.protocol.json_tensor import array_from_json, flat_values, output_da
 from serving.protocol.parameters import apply_parameter, custom_value
 from serving.protocol.v2_json import parse_json
 from serving.request import InferenceRequest, InputTensor
-from serving.response import InferenceResponse
+from serving.response import InferenceResponse, OutputTensor
 
 
 def decode_request(body: memoryview, spec: ModelSpec, version: int) -> InferenceRequest:
@@ -103,15 +103,12 @@ def encode_response(response: InferenceResponse) -> bytes:
     members["model_version"] = str(response.model_version)
     for output in response.outputs:
         data = output_data(output)
-        if output.array.size == 1:
-            data = _scalar(data)
-        members[output.name] = data
+        members[output.name] = _scalar(output, data) if output.array.size == 1 else data
     return orjson.dumps(members, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _scalar(data: object) -> object:
-    if isinstance(data, orjson.Fragment):
-        return orjson.Fragment(data.contents[1:-1])  # "[NaN]" -> "NaN"
-    if isinstance(data, np.ndarray | list):
-        return data[0]
-    return data
+def _scalar(output: OutputTensor, data: object) -> object:
+    if isinstance(data, orjson.Fragment):  # NaN and the infinities, which orjson does not write
+        return orjson.Fragment(json.dumps(output.array.item()).encode())
+    assert isinstance(data, np.ndarray | list)
+    return data[0]

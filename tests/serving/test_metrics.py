@@ -1,0 +1,124 @@
+"""The metrics page: Triton's families with Triton's labels, and valid text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serving.devices import GpuSample
+from serving.errors import FailureReason
+from serving.metrics import render
+from serving.stats import ModelStats, StatsSnapshot
+
+_LINE = re.compile(
+    r"# (HELP|TYPE) \w+ .+|"
+    r'\w+(\{\w+="([^"\\\n]|\\["\\n])*"(,\w+="([^"\\\n]|\\["\\n])*")*\})? -?[0-9.]+'
+)
+
+
+@dataclass
+class Counters:
+    name: str = "m"
+    version: int = 2
+    metric_tags: Mapping[str, str] = field(default_factory=dict)
+    load_duration_s: float = 1.5
+    queued_count: int = 4
+    inflight_count: int = 6
+    instance_count: int = 2
+    stats: ModelStats = field(default_factory=ModelStats)
+
+    def snapshot(self) -> StatsSnapshot:
+        return self.stats.snapshot()
+
+
+def busy() -> Counters:
+    model = Counters()
+    model.stats.record_success(3_000_000, 1_000_000, 500_000, 1_000_000, 500_000)
+    model.stats.record_failure(FailureReason.REJECTED, 2_000_000)
+    model.stats.record_execution(3, "full", 500_000, 1_000_000, 500_000)
+    return model
+
+
+def value(page: str, series: str) -> float:
+    found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
+    assert found, f"{series} is not in\n{page}"
+    return float(found[1])
+
+
+def test_counters_of_a_model_have_triton_names_and_labels() -> None:
+    page = render([busy()])
+
+    labels = 'model="m",version="2"'
+    assert value(page, f"nv_inference_request_success{{{labels}}}") == 1
+    assert value(page, f'nv_inference_request_failure{{{labels},reason="REJECTED"}}') == 1
+    assert value(page, f'nv_inference_request_failure{{{labels},reason="BACKEND"}}') == 0
+    assert value(page, f"nv_inference_count{{{labels}}}") == 3
+    assert value(page, f"nv_inference_exec_count{{{labels}}}") == 1
+    assert value(page, f"nv_inference_pending_request_count{{{labels}}}") == 4
+    assert value(page, f"nv_inference_request_duration_us{{{labels}}}") == 5000
+    assert value(page, f"nv_inference_queue_duration_us{{{labels}}}") == 1000
+    assert value(page, f"nv_inference_compute_infer_duration_us{{{labels}}}") == 1000
+    assert value(page, f"nv_model_load_duration_secs{{{labels}}}") == 1.5
+
+
+def test_all_four_failure_reasons_exist_from_the_start() -> None:
+    page = render([Counters()])
+
+    assert set(re.findall(r'reason="(\w+)"', page)) == {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
+
+
+def test_conch_families_tell_latency_batches_and_queue() -> None:
+    page = render([busy()])
+
+    labels = 'model="m",version="2"'
+    assert value(page, f"conch_request_latency_us_count{{{labels}}}") == 1
+    assert value(page, f"conch_request_latency_us_sum{{{labels}}}") == 3000
+    assert value(page, f'conch_request_latency_us_bucket{{{labels},le="+Inf"}}') == 1
+    assert value(page, f'conch_batch_size_bucket{{{labels},le="2"}}') == 0
+    assert value(page, f'conch_batch_size_bucket{{{labels},le="4"}}') == 1
+    assert value(page, f"conch_batch_size_sum{{{labels}}}") == 3
+    assert value(page, f'conch_batch_close_total{{{labels},reason="full"}}') == 1
+    assert value(page, f"conch_queue_depth{{{labels}}}") == 4
+
+
+def test_histogram_buckets_never_fall() -> None:
+    model = busy()
+    for microseconds in (1, 10, 1000, 10**9):
+        model.stats.record_success(microseconds * 1000, 0, 0, 0, 0)
+
+    counts = re.findall(r"^conch_request_latency_us_bucket\S+ (\d+)$", render([model]), re.M)
+
+    assert [int(count) for count in counts] == sorted(int(count) for count in counts)
+    assert int(counts[-1]) == 5
+
+
+def test_every_line_is_valid_text_even_with_odd_labels() -> None:
+    model = busy()
+    model.name = 'a"b\\c\nd'
+    model.metric_tags = {"team-x": "é"}
+    gpu = GpuSample("GPU-1", 0, 0.5, 10, None, 99.5, 300.0, 7.0)
+
+    lines = render([model, Counters(name="other")], [gpu]).splitlines()
+
+    assert [line for line in lines if not _LINE.fullmatch(line)] == []
+    assert any('_team_x="é"' in line for line in lines)
+
+
+def test_help_and_type_come_once_for_each_family() -> None:
+    heads = re.findall(r"^# TYPE (\w+)", render([busy(), Counters(name="n")]), re.MULTILINE)
+
+    assert len(heads) == len(set(heads))
+
+
+def test_a_gpu_shows_only_what_it_reports() -> None:
+    gpu = GpuSample("GPU-1", 0, 0.5, 10, None, None, None, None)
+
+    page = render([], [gpu])
+
+    assert value(page, 'nv_gpu_utilization{gpu_uuid="GPU-1"}') == 0.5
+    assert "nv_gpu_memory_total_bytes" not in page
+
+
+def test_no_models_and_no_gpus_are_an_empty_page() -> None:
+    assert render([]) == ""
