@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 GROUP = "live"
 RING = 900
+FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
 
 _encoder = msgspec.json.Encoder()
@@ -61,12 +62,12 @@ class Relay:
 
     async def _run(self) -> None:
         last_id = "$"
-        wait = 0.5
+        wait = FIRST_WAIT_S
         while True:
             try:
                 async for entry_id, message in get_client().follow(last_id):
                     last_id = entry_id
-                    wait = 0.5
+                    wait = FIRST_WAIT_S
                     await self._hand_on(entry_id, message)
             except Exception as error:
                 logger.warning("the live relay lost the streams, again in %.1f s: %s", wait, error)
