@@ -77,6 +77,10 @@ class RunningConch:
         assert match is not None, self.lines
         return match.group(1)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def pid_of(self, name: str) -> int:
         match = re.search(r"pid (\d+)", self.line(f"{name:<8} ready"))
         assert match is not None, self.lines
@@ -112,3 +116,6 @@ class RunningConch:
         finally:
             if self._process.poll() is None:
                 self._process.kill()
+            self._reader.join(5)
+            if self._process.stdout is not None:
+                self._process.stdout.close()
