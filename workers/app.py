@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from celery import Celery
 
+from workers import logs
 from workers.bootsteps import ServingStep
 from workers.settings import broker_url, load_settings
 
@@ -30,3 +31,5 @@ app.conf.update(
     imports=("workers.tasks",),
 )
 app.steps["worker"].add(ServingStep)
+if settings.log_json:
+    logs.use_json()

@@ -7,6 +7,7 @@ result, never an exception: a model that does not load is no fault of the task.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -72,6 +73,9 @@ class WorkerHost:
             raise
         self._state = "ready"
         self._publisher.tell(self._event("worker_started"))
+        # What is alive now stays alive: spare the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
         ports = self._thread.ports
         logger.info(
             "worker '%s' serves HTTP on %d, gRPC on %d, metrics on %d",

@@ -32,6 +32,7 @@ class WorkerSettings:
     frontends: FrontendOptions
     advertised_host: str = ""
     """Under which name others reach this worker; empty: the address that it listens on."""
+    log_json: bool = False
 
     @property
     def queue(self) -> str:
@@ -80,6 +81,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> WorkerSetting
         server=_server_options(env, worker_id),
         frontends=_frontend_options(env),
         advertised_host=env.get("CONCH_ADVERTISED_HOST", ""),
+        log_json=_flag(env, "CONCH_LOG_JSON", default=False),
     )
 
 

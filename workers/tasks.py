@@ -55,7 +55,7 @@ def index_models(reply_id: str) -> None:
 def tell_of_expiry(request: Any = None, expired: bool = False, **ignored: Any) -> None:
     """An order that lay in the queue for too long is not carried out; its asker must know."""
     actions = {LOAD: "load", UNLOAD: "unload"}
-    action = actions.get(str(getattr(request, "name", "")))
+    action = actions.get(str(getattr(request, "task", "")))
     arguments = getattr(request, "kwargs", None) or {}
     if expired and action is not None and "operation_id" in arguments:
         hosting.current().fail(

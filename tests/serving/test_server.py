@@ -272,10 +272,10 @@ async def test_no_request_fails_while_models_are_swapped(make, tmp_path):
 
     clients = [asyncio.create_task(ask()) for _ in range(4)]
     for size in range(1, 6):
-        seen = answered
         (model / "stray").write_text("x" * size)
         await server.load_model("m")
-        await wait_until(lambda seen=seen: answered > seen)
+        goal = answered + 1
+        await wait_until(lambda: answered >= goal)  # noqa: B023 - awaited in this round
     is_over = True
     await asyncio.gather(*clients)
     assert index(server) == ["m:1 READY"]

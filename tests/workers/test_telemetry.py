@@ -15,7 +15,7 @@ from workers.telemetry import ModelSampler, ProcessSampler
 
 def fake_model(name: str = "m", version: int = 1) -> Any:
     class Loaded(SimpleNamespace):
-        __hash__ = object.__hash__
+        __hash__ = object.__hash__  # type: ignore[assignment]
 
     return Loaded(name=name, version=version, stats=ModelStats(), queued_count=3)
 

@@ -109,6 +109,20 @@ def test_model_that_does_not_load_is_a_result_with_the_reason(start_worker, clie
     ]
 
 
+def test_order_that_lay_in_the_queue_for_too_long_is_dropped_and_reported(
+    start_worker, client, models, monkeypatch
+):
+    write_identity(models, "m")
+    start_worker()
+    wait_for_state(client, "ready")
+    monkeypatch.setattr("workers.client.ORDER_EXPIRES_S", -1)
+
+    client.load_model("w1", "m", operation_id="late")
+
+    assert "waited too long in the worker's queue" in result_of(client, "late").error
+    assert [row.state for row in client.index_models("w1")] == [""]
+
+
 def test_killed_worker_is_lost_within_ten_seconds_and_comes_back(start_worker, client, models):
     write_identity(models, "m")
     worker = start_worker(CONCH_LOAD_MODELS="m")
@@ -127,6 +141,16 @@ def test_killed_worker_is_lost_within_ten_seconds_and_comes_back(start_worker, c
     start_worker()
     back = wait_for_state(client, "ready")
     assert [row.state for row in back.models] == [""]
+
+
+def test_log_lines_are_json_on_demand(start_worker, client, models):
+    write_identity(models, "m")
+    worker = start_worker(CONCH_LOG_JSON="true", CONCH_LOAD_MODELS="m")
+    wait_for_state(client, "ready")
+    worker.end()
+    lines = [json.loads(line) for line in worker.log.splitlines() if line.startswith("{")]
+    assert any(line["message"].startswith("worker 'w1' serves HTTP on") for line in lines)
+    assert {line["level"] for line in lines} <= {"info", "warning"}
 
 
 def test_term_drains_says_so_and_leaves_the_registry(start_worker, client, models):

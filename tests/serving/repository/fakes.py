@@ -60,9 +60,7 @@ class FakeLoader:
         versions: Collection[int] = source.request.versions or source.stamp.versions
         return FakePrepared(source, versions)
 
-    async def load_version(
-        self, prepared: FakePrepared, version: int, threads: Executor
-    ) -> FakeModel:
+    async def load_version(self, prepared: FakePrepared, version: int, threads: Executor) -> Any:
         path = prepared.source.directory / str(version) / "model"
         reading = asyncio.get_running_loop().run_in_executor(threads, self._read, path)
         try:

@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from serving.repository.load_threads import LoadThreads
 from serving.repository.manager import RepositoryManager
 from serving.repository.poller import Poller
 from serving.repository.source import LoadRequest
-from tests.serving.repository.fakes import FakeLoader, FakeModel, rows, write_model
+from tests.serving.repository.fakes import FakeLoader, rows, write_model
 from tests.waiting import wait_until
 
 
@@ -32,9 +33,8 @@ class Bench:
         )
 
     def content(self, name: str, version: int = -1) -> str:
-        model = self.lifecycle.resolve(name, version)
-        assert isinstance(model, FakeModel)
-        return model.content
+        model: Any = self.lifecycle.resolve(name, version)
+        return str(model.content)
 
     def rows(self, *, ready_only: bool = False) -> list[str]:
         return rows(self.manager.index(ready_only=ready_only))
