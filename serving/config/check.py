@@ -51,6 +51,13 @@ class ModelCheck:
     """What the version policy serves."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    name: str
+    gpu_count: int | None
+    strict: bool
+
+
 def check_model(
     model_directory: Path,
     *,
@@ -81,7 +88,7 @@ def check_model(
         return check
     check.config = pb.ModelConfig()
     check.config.CopyFrom(parsed.config)
-    _check_parsed(check, parsed, scanned, gpu_count, strict, name or scanned.name)
+    _check_parsed(check, parsed, scanned, _Terms(name or scanned.name, gpu_count, strict))
     return check
 
 
@@ -109,15 +116,13 @@ def _check_parsed(
     check: ModelCheck,
     parsed: ParsedConfig,
     scanned: ModelDirectory,
-    gpu_count: int | None,
-    strict: bool,
-    name: str,
+    terms: _Terms,
 ) -> None:
     effective = check.effective = pb.ModelConfig()
     if parsed.config is not None:
         effective.CopyFrom(parsed.config)
     origins = dict.fromkeys(parsed.places, "file")
-    filled = fill_identity(effective, name=name, model_directory=scanned.path)
+    filled = fill_identity(effective, name=terms.name, model_directory=scanned.path)
     origins |= dict.fromkeys(filled, "default")
     check.versions = select_versions(effective.version_policy, scanned.versions)
     report = Report(parsed, effective, scanned.path)
@@ -125,17 +130,19 @@ def _check_parsed(
     signatures = _check_files(report, scanned, check)
     if signatures:
         check.signature = next(iter(signatures.values()))
-        if not strict:
+        if not terms.strict:
             taken = fill_from_signature(effective, check.signature)
             origins |= dict.fromkeys(taken, "model")
-    filled = complete(effective, name=name, model_directory=scanned.path, gpu_count=gpu_count or 0)
+    filled = complete(
+        effective, name=terms.name, model_directory=scanned.path, gpu_count=terms.gpu_count or 0
+    )
     check.origins = origins | dict.fromkeys(filled, "default")
     check.findings += validate(
         parsed,
-        directory_name=name,
+        directory_name=terms.name,
         model_directory=scanned.path,
-        strict=strict,
-        available=Available(gpu_count),
+        strict=terms.strict,
+        available=Available(terms.gpu_count),
         config=effective,
     )
     for file, signature in signatures.items():

@@ -124,17 +124,17 @@ def _compare_tensors(
                 code=CODE,
             )
         if tensor.is_rank_known:
-            _compare_shape(report, path, f"{kind} '{item.name}'", item, tensor, file)
+            _compare_shape(report, path, item, tensor, file)
 
 
 def _compare_shape(
     report: Report,
     path: str,
-    label: str,
     item: pb.ModelInput | pb.ModelOutput,
     tensor: TensorSignature,
     file: str,
 ) -> None:
+    label = f"{path.partition('[')[0]} '{item.name}'"
     batching = report.config.max_batch_size > 0
     own = list(item.reshape.shape) if item.HasField("reshape") else list(item.dims)
     full = [-1, *own] if batching else own

@@ -25,6 +25,15 @@ _EXPECTED = {
     "bool": "true or false",
     "string": "a string in quotes",
 }
+_EXAMPLES = {
+    "int32": "1",
+    "int64": "1",
+    "uint32": "1",
+    "uint64": "1",
+    "float": "0.5",
+    "bool": "true",
+    "string": '"text"',
+}
 _BOOLEAN_WORDS = {
     "true": "true",
     "yes": "true",
@@ -124,7 +133,12 @@ def _wrong(token: Token, field: FieldInfo) -> Problem:
     if token.kind not in (END, STRING):
         found = f"'{found}'"
     message = f"expected {_expected(field)} for '{field.name}', found {found}"
-    return Problem(message, _hint(token, field))
+    return Problem(message, _hint(token, field) or _example(field))
+
+
+def _example(field: FieldInfo) -> str:
+    value = _EXAMPLES.get(field.kind) or next(reversed(field.enum_numbers))
+    return f"e.g. {field.name}: {value}"
 
 
 def _hint(token: Token, field: FieldInfo) -> str:

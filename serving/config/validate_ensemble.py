@@ -46,7 +46,12 @@ def check_ensemble(report: Report) -> None:
         return
     _check_foreign_sections(report)
     if not config.ensemble_scheduling.step:
-        report.error("ensemble_scheduling", "ensemble must specify 'step'", code="VAL-31")
+        report.error(
+            "ensemble_scheduling",
+            "ensemble must specify 'step'",
+            "add step [ { model_name: ... input_map { ... } output_map { ... } } ]",
+            code="VAL-31",
+        )
         return
     for index, step in enumerate(config.ensemble_scheduling.step):
         _check_step(report, index, step)
@@ -74,13 +79,19 @@ def _check_step(report: Report, index: int, step: pb.ModelEnsembling.Step) -> No
     path = f"{_STEPS}[{index}]"
     for name in ("model_name", "input_map", "output_map"):
         if not getattr(step, name):
-            report.error(path, f"must specify '{name}' in step {index} of ensemble", code="VAL-32")
+            report.error(
+                path,
+                f"must specify '{name}' in step {index} of ensemble",
+                f"add {name} to the step",
+                code="VAL-32",
+            )
     for name in ("input_map", "output_map"):
         for key, tensor in getattr(step, name).items():
             if not tensor:
                 report.error(
                     map_path(f"{path}.{name}", key),
                     f"'{name}' of step {index} maps '{key}' to no ensemble tensor",
+                    "give the value a tensor name",
                     code="VAL-32",
                 )
 

@@ -32,6 +32,7 @@ def _check_group(report: Report, path: str, group: pb.ModelInstanceGroup) -> Non
         report.error(
             f"{path}.kind",
             f"{label} has unexpected kind KIND_AUTO: it has not been resolved to a device",
+            "write KIND_CPU or KIND_GPU",
             code="VAL-55",
         )
     elif group.kind in (_GROUP.KIND_CPU, _GROUP.KIND_MODEL) and group.gpus:
@@ -101,6 +102,7 @@ def _check_profiles(report: Report, path: str, label: str, group: pb.ModelInstan
             report.error(
                 place,
                 f"{label}: profile '{profile}' must be a non-negative integer",
+                'profiles are counted from 0, e.g. profile: ["0"]',
                 code="VAL-54",
             )
 

@@ -33,7 +33,9 @@ def _check_tensor(
 ) -> None:
     label = f"{kind} '{item.name}'" if item.name else f"{kind} {path}"
     if not item.name:
-        report.error(path, f"{label} must specify 'name'", code="VAL-39")
+        report.error(
+            path, f"{label} must specify 'name'", "name it as the model does", code="VAL-39"
+        )
     if item.data_type == pb.DataType.TYPE_INVALID:
         report.error(
             path, f"{label} must specify 'data_type'", "e.g. data_type: TYPE_FP32", code="VAL-39"
@@ -46,6 +48,7 @@ def _check_tensor(
                 f"{path}.dims[{index}]",
                 f"{label}: a dimension must be an integer >= 1, or -1 for a variable size; "
                 f"got {dim}",
+                "leave the batch axis out, and write -1 where any size goes",
                 code="VAL-40",
             )
     if item.HasField("reshape"):
@@ -68,6 +71,7 @@ def _check_reshape(
             report.error(
                 f"{path}.reshape.shape[{index}]",
                 f"{label}: reshape dimensions must be integers >= 1, or -1; got {dim}",
+                "write the shape that the model itself takes",
                 code="VAL-41",
             )
             return
@@ -134,6 +138,7 @@ def _check_tensorrt_only(
             report.error(
                 where,
                 f"{label}: a non-linear format requires 3 dims, got {len(item.dims)}",
+                "remove is_non_linear_format_io, or give 3 dims",
                 code="VAL-47",
             )
 
@@ -214,12 +219,14 @@ def _check_batch_inputs(report: Report) -> None:
             report.error(
                 path,
                 f"batch input expects 1 source input, got {len(item.source_input)}",
+                "name one input in source_input",
                 code="VAL-48",
             )
         if item.data_type not in _RAGGED_TYPES:
             report.error(
                 f"{path}.data_type",
                 "batch input data type must be TYPE_INT32 or TYPE_FP32",
+                "write data_type: TYPE_INT32",
                 code="VAL-48",
             )
         for position, name in enumerate(item.source_input):
@@ -242,6 +249,7 @@ def _check_batch_outputs(report: Report) -> None:
             report.error(
                 path,
                 f"batch output expects 1 source input, got {len(item.source_input)}",
+                "name one input in source_input",
                 code="VAL-49",
             )
         for position, name in enumerate(item.source_input):
@@ -249,6 +257,7 @@ def _check_batch_outputs(report: Report) -> None:
                 report.error(
                     f"{path}.source_input[{position}]",
                     f"batch output has unknown source input '{name}'",
+                    f"inputs: {', '.join(sorted(inputs))}",
                     code="VAL-49",
                 )
         for position, name in enumerate(item.target_name):
@@ -259,5 +268,6 @@ def _check_batch_outputs(report: Report) -> None:
                 report.error(
                     f"{path}.target_name[{position}]",
                     f"batch output has {problem} target output name '{name}'",
+                    f"outputs, each at most once: {', '.join(sorted(outputs))}",
                     code="VAL-49",
                 )

@@ -130,6 +130,7 @@ def _check_versions(report: Report) -> None:
                 report.error(
                     f"version_policy.specific.versions[{index}]",
                     f"a version is an integer >= 0, got {version}",
+                    "list the numbers of version directories",
                     code="REP-042",
                 )
 
@@ -167,7 +168,12 @@ def _check_metrics(report: Report) -> None:
         elif not control.histogram_options.buckets:
             missing = "histogram_options.buckets"
         if missing:
-            report.error(path, f"model metrics must specify '{missing}'", code="VAL-38")
+            report.error(
+                path,
+                f"model metrics must specify '{missing}'",
+                "name a metric family and its buckets, or remove the entry",
+                code="VAL-38",
+            )
 
 
 def _check_file_names(report: Report) -> None:

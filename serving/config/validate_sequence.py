@@ -36,6 +36,7 @@ def check_sequence(report: Report) -> None:
             report.error(
                 "sequence_batching.direct.minimum_slot_utilization",
                 f"minimum slot utilization must be in range [0, 1], got {share:g}",
+                "0 never waits for other sequences, 1 waits for all slots",
                 code="VAL-25",
             )
     _check_states(report, sequence)
@@ -47,12 +48,18 @@ def _check_controls(report: Report, sequence: pb.ModelSequenceBatching) -> None:
     for index, item in enumerate(sequence.control_input):
         path = f"sequence_batching.control_input[{index}]"
         if not item.name:
-            report.error(path, "sequence batching control tensor must have a name", code="VAL-16")
+            report.error(
+                path,
+                "sequence batching control tensor must have a name",
+                "add name: to the control_input",
+                code="VAL-16",
+            )
         elif item.name in names:
             report.error(
                 f"{path}.name",
                 f"sequence batching control tensor '{item.name}' is specified for multiple "
                 f"control kinds",
+                "name each control tensor once",
                 code="VAL-17",
             )
         names.add(item.name)
@@ -93,6 +100,7 @@ def _check_control(
                 f"{path}.data_type",
                 f"unexpected data type for {kind} of '{name}'; allowed data types are "
                 f"TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING",
+                "write data_type: TYPE_UINT64",
                 code="VAL-23",
             )
         return
@@ -130,6 +138,7 @@ def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
             report.error(
                 f"{path}.input_name",
                 f"state input '{state.input_name}' is specified more than once",
+                "each state has an input of its own: remove or rename one",
                 code="VAL-61",
             )
         taken.add(state.input_name)
@@ -138,6 +147,7 @@ def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
                 f"{path}.initial_state[1]",
                 f"state '{state.input_name}' has {len(state.initial_state)} initial_state entries; "
                 f"one is allowed",
+                "keep one initial_state",
                 code="VAL-60",
             )
         for position, initial in enumerate(state.initial_state[:1]):
@@ -156,18 +166,21 @@ def _check_initial(
         report.error(
             f"{path}.dims",
             f"{label} has {len(dims)} dimensions, the state dimensions are {wanted}",
+            f"write dims: {wanted}, with a number for each -1",
             code="VAL-60",
         )
     elif any(want not in (-1, got) for want, got in zip(wanted, dims, strict=True)):
         report.error(
             f"{path}.dims",
             f"{label}: dims {dims} do not match the state dimensions {wanted}",
+            f"write dims: {wanted}",
             code="VAL-60",
         )
     elif any(dim < 1 for dim in dims):
         report.error(
             f"{path}.dims",
             f"{label}: dims {dims} must be fixed: the state dimensions -1 need a value here",
+            "write a number for each -1",
             code="VAL-60",
         )
     choice = initial.WhichOneof("state_data")
@@ -191,10 +204,16 @@ def _check_state_file(
         size = file_size(report.model_directory / "initial_state", name)
     needed = datatype.size * prod(initial.dims)
     if size is None:
-        report.error(f"{path}.data_file", f"{label}: no file 'initial_state/{name}'", code="VAL-60")
+        report.error(
+            f"{path}.data_file",
+            f"{label}: no file 'initial_state/{name}'",
+            "put the file into the directory 'initial_state' of the model",
+            code="VAL-60",
+        )
     elif size < needed:
         report.error(
             f"{path}.data_file",
             f"{label}: 'initial_state/{name}' has {size} bytes, {needed} are needed",
+            "write the whole tensor into the file, or use zero_data: true",
             code="VAL-60",
         )

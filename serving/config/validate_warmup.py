@@ -62,7 +62,12 @@ def _check_input(
         )
     datatype = BY_CONFIG_NUMBER.get(item.data_type)
     if datatype is None:
-        report.error(path, f"{label} must specify 'data_type'", code="VAL-62")
+        report.error(
+            path,
+            f"{label} must specify 'data_type'",
+            "write the data_type of the model input",
+            code="VAL-62",
+        )
     choice = item.WhichOneof("input_data_type")
     if choice is None:
         report.error(
@@ -94,5 +99,6 @@ def _check_file(
         report.error(
             path,
             f"{label}: 'warmup/{name}' has {size} bytes, {needed} are needed",
+            "write the whole tensor into the file, or use zero_data: true",
             code="VAL-62",
         )

@@ -104,7 +104,7 @@ class Walker(Cursor):
         return True
 
     def _not_a_field(self, scope: _Scope, token: Token) -> None:
-        hint = ""
+        hint = "write `name: value`"
         following = self._tokens[min(self._index + 1, len(self._tokens) - 1)]
         if token.kind == STRING and following.text == ":":
             hint = "field names stand without quotes; this is protobuf text, not JSON"
@@ -308,7 +308,9 @@ class Walker(Cursor):
     def _open(self, scope: _Scope, info: MessageInfo, path: str) -> None:
         token = self._token
         if token.text not in ("{", "<"):
-            self._mistake(token, f"expected '{{' to open '{path}', found {shown(token)}", "", path)
+            name = path.rpartition(".")[2].partition("[")[0]
+            message = f"expected '{{' to open '{path}', found {shown(token)}"
+            self._mistake(token, message, f"write {name} {{ ... }}", path)
             if token.kind not in (SYMBOL, END) and self._tokens[self._index + 1].text != ":":
                 self._advance()
             return

@@ -19,7 +19,9 @@ def findings_of(text, *, name="m", directory=None, completed=True, **options):
     parsed = parse(text)
     if completed and parsed.config is not None:
         complete(parsed.config, name=name, model_directory=directory)
-    return validate(parsed, directory_name=name, model_directory=directory, **options)
+    findings = validate(parsed, directory_name=name, model_directory=directory, **options)
+    assert all(item.hint for item in errors_of(findings)), "an error without a mend"
+    return findings
 
 
 def the_error(text, **options):

@@ -12,6 +12,7 @@ def only_error(text: str) -> str:
     findings = parse(text).findings
     assert len(findings) == 1, [one_line(item) for item in findings]
     assert findings[0].severity is Severity.ERROR
+    assert findings[0].hint
     return one_line(findings[0])
 
 
