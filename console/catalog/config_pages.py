@@ -24,6 +24,8 @@ from serving.errors import NotFoundError, ServingError
 from serving.repository.layout import ModelDirectory
 
 REVISIONS_SHOWN = 30
+# The largest number that the column of revision numbers holds.
+MAX_REVISION = 2**31 - 1
 
 
 def base_url(request: HttpRequest) -> str:
@@ -31,17 +33,25 @@ def base_url(request: HttpRequest) -> str:
     return request.build_absolute_uri("/").rstrip("/")
 
 
+def saved_text(directory: ModelDirectory) -> str | None:
+    """config.pbtxt as it lies on disk; None where there is none."""
+    if directory.config_path is None:
+        return None
+    try:
+        return directory.config_path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
 def saved_config(directory: ModelDirectory) -> pb.ModelConfig | None:
     """The config on disk as it parses; None where there is none or it does not."""
-    if not directory.config_path:
-        return None
-    text = directory.config_path.read_text(encoding="utf-8", errors="replace")
-    return pbtxt.parse(text).config
+    text = saved_text(directory)
+    return None if text is None else pbtxt.parse(text).config
 
 
 def view_of_saved(directory: ModelDirectory) -> tuple[ConfigView, pb.ModelConfig | None]:
     """(the check of what is on disk, the effective config or None)."""
-    text = repository.read_config(directory.name)
+    text = saved_text(directory)
     view = config_view.inspect(directory.path, text=text, saved=text or "")
     return view, view.effective_config
 
@@ -53,7 +63,7 @@ def _context(
     directory = context["header"].directory
     if directory is None:
         return {**context, **extra}
-    saved = repository.read_config(name)
+    saved = saved_text(directory)
     text = saved if form_text is None else form_text
     context |= {
         "view": config_view.inspect(
@@ -86,7 +96,7 @@ def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) ->
 def _save(request: HttpRequest, name: str) -> HttpResponse:
     form = ConfigForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "The text is longer than 4 MiB and was not saved.")
+        messages.error(request, f"The text was not saved. {form.problem}")
         return redirect("catalog:config", name)
     must_load = request.POST.get("action") == "save_load"
     text = form.cleaned_data["text"]
@@ -133,7 +143,7 @@ def check(request: HttpRequest, name: str) -> HttpResponse:
     """The panels that depend on the text, for what is in the editor now."""
     form = ConfigForm(request.POST)
     if not form.is_valid():
-        return HttpResponse("The text is longer than 4 MiB.", status=413)
+        return HttpResponse(form.problem, status=400, content_type="text/plain; charset=utf-8")
     context = _context(request, name, form.cleaned_data["text"])
     return render(request, "catalog/_config_panels.html", context)
 
@@ -142,6 +152,8 @@ def check(request: HttpRequest, name: str) -> HttpResponse:
 @require_role(Role.VIEWER)
 def revision(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """One revision beside the text that is on disk; a POST writes it back."""
+    if number > MAX_REVISION:
+        raise Http404(f"'{name}' has no config revision r{number}.")
     try:
         chosen = repository_selectors.get_revision(name, number)
     except NotFoundError as error:
@@ -149,8 +161,9 @@ def revision(request: HttpRequest, name: str, number: int) -> HttpResponse:
     if request.method == "POST":
         check_role(request.user, Role.OPERATOR)
         return _restore(request, name, chosen.number, chosen.text)
-    saved = repository.read_config(name) or ""
     context = page(name, "config")
+    directory = context["header"].directory
+    saved = (saved_text(directory) if directory else None) or ""
     context |= {
         "revision": chosen,
         "diff": config_view.diff_lines(saved, chosen.text, "now", f"revision {number}"),

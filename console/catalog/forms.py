@@ -12,6 +12,8 @@ POLICY_KINDS = [
     ("specific", "Only these versions"),
 ]
 MAX_VERSION = 2**63 - 1
+# Below what Django takes of a form (DATA_UPLOAD_MAX_MEMORY_SIZE), so that the answer is a sentence.
+MAX_TEXT = 2 << 20
 
 
 class PolicyForm(forms.Form):
@@ -67,10 +69,21 @@ class PolicyForm(forms.Form):
 class ConfigForm(forms.Form):
     """The text of config.pbtxt as it came from the editor."""
 
-    text = forms.CharField(required=False, strip=False, max_length=4 << 20, widget=forms.Textarea)
+    text = forms.CharField(
+        required=False,
+        strip=False,
+        max_length=MAX_TEXT,
+        widget=forms.Textarea,
+        error_messages={"max_length": "It is longer than 2 MiB; upload such a config as a file."},
+    )
     expected_sha256 = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
     def clean_text(self) -> str:
         # Browsers send CRLF for every line break of a textarea.
         text: str = self.cleaned_data["text"]
         return text.replace("\r\n", "\n")
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with what came, in a sentence."""
+        return " ".join(str(text) for texts in self.errors.values() for text in texts)

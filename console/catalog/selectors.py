@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from console.catalog.filters import ModelFilters
 from console.catalog.observed import Observed, Placement, observe
-from console.core.choices import LOADING, NOT_SERVED, READY, UNLOADING, ModelState
+from console.core.choices import LOADING, NOT_SERVED, READY, UNLOADING, WARNING, ModelState
 from console.core.workers import known
 from console.deployments import selectors as deployments
+from console.deployments.choices import WantedState
 from console.deployments.models import Deployment, DesiredModel
 from console.monitoring import selectors as monitoring
 from console.monitoring.selectors import ModelRates
@@ -21,6 +22,7 @@ from console.repository.models import Upload
 from serving.errors import NotFoundError
 from serving.repository.layout import ModelDirectory
 
+MISSING = "should be served, and no worker serves it"
 Rates = dict[tuple[str, str] | str, ModelRates]
 
 
@@ -35,14 +37,21 @@ class ModelRow:
     is_on_disk: bool
     rates: ModelRates | None
     """Of all versions together; None when no worker sent any."""
+    is_wanted: bool
+    """Did somebody ask for it to be served?"""
+
+    @property
+    def is_missing(self) -> bool:
+        """Wanted, and no worker even tries."""
+        return self.is_wanted and self.observed.state == NOT_SERVED
 
     @property
     def state(self) -> str:
-        return self.observed.state
+        return WARNING if self.is_missing else self.observed.state
 
     @property
     def reasons(self) -> list[str]:
-        return self.observed.reasons
+        return self.observed.reasons + ([MISSING] if self.is_missing else [])
 
     @property
     def backend(self) -> str:
@@ -106,6 +115,8 @@ class ModelHeader:
     def reason_lines(self) -> list[str]:
         """Why it is not simply ready, in sentences; empty when all is well."""
         lines = list(self.row.observed.sentences)
+        if self.row.is_missing and self.open_deployment is None:
+            lines.append(f"{self._wish} No worker serves it.")
         served = self.row.observed.served_versions
         if lines and served:
             lines.append(f"Still served: {_versions(served)}.")
@@ -116,6 +127,12 @@ class ModelHeader:
                 "The repository has no files of this model any more; a worker still lists it."
             )
         return lines
+
+    @property
+    def _wish(self) -> str:
+        """Who wants it served."""
+        person = next((row.updated_by for row in self.desired if row.updated_by), None)
+        return f"{person} asked for it to be served." if person else "It should be served."
 
     @property
     def is_changing(self) -> bool:
@@ -132,8 +149,9 @@ def model_list(filters: ModelFilters) -> ModelList:
     observed = observe(workers)
     directories = {item.name: item for item in repository.models_on_disk()}
     rates = monitoring.latest_rates()
+    wanted = deployments.wanted_models()
     rows = [
-        _row(name, directories.get(name), observed.get(name), rates)
+        _row(name, directories.get(name), observed.get(name), rates, name in wanted)
         for name in sorted(directories.keys() | observed.keys())
     ]
     return ModelList(
@@ -159,12 +177,14 @@ def model_header(name: str) -> ModelHeader:
         raise NotFoundError(
             f"There is no model '{name}': no such folder in the repository, no worker serves it."
         )
+    desired = deployments.desired_for(name)
+    is_wanted = any(row.state == WantedState.LOADED for row in desired)
     return ModelHeader(
-        row=_row(name, directory, observed, monitoring.latest_rates()),
+        row=_row(name, directory, observed, monitoring.latest_rates(), is_wanted),
         directory=directory,
         workers_problem=problem,
         worker_ids=sorted(item.worker_id for item in workers if item.state != "lost"),
-        desired=deployments.desired_for(name),
+        desired=desired,
         open_deployment=_open_deployment(name),
     )
 
@@ -263,6 +283,7 @@ def _row(
     directory: ModelDirectory | None,
     observed: Observed | None,
     rates: Rates,
+    is_wanted: bool,
 ) -> ModelRow:
     return ModelRow(
         name=name,
@@ -271,6 +292,7 @@ def _row(
         has_config=bool(directory and directory.config_path),
         is_on_disk=directory is not None,
         rates=rates.get(name),
+        is_wanted=is_wanted,
     )
 
 

@@ -125,6 +125,26 @@ def test_a_revision_shows_what_restoring_changes_and_restores(
     assert saved(echo) == CONFIG
 
 
+def test_a_text_that_no_file_may_hold_is_refused_with_a_sentence(
+    echo: Path, login: Any, operator: Any
+) -> None:
+    client = login(operator)
+
+    response = client.post("/models/echo/config/", {"text": "name: \0"}, follow=True)
+    assert "The text was not saved. Null characters are not allowed." in text_of(response)
+
+    checked = client.post("/models/echo/config/check/", {"text": "#" * ((2 << 20) + 1)})
+    assert checked.status_code == 400
+    assert "longer than 2 MiB" in text_of(checked)
+    assert saved(echo) == CONFIG
+
+
+def test_a_revision_number_beyond_reason_is_a_404(echo: Path, login: Any, viewer: Any) -> None:
+    address = f"/models/echo/config/revisions/{10**30}/"
+
+    assert login(viewer).get(address).status_code == 404
+
+
 def test_a_viewer_cannot_restore(echo: Path, login: Any, viewer: Any, operator: Any) -> None:
     post(login(operator), OTHER)
 

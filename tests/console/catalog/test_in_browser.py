@@ -44,7 +44,9 @@ def open_page(address: str, login: Any, operator: Any) -> Iterator[Open]:
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     problems: list[str] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+        browser: Any = playwright.chromium.launch(
+            executable_path=chromium_path(), args=["--no-sandbox"]
+        )
 
         def open_page(path: str, *, theme: str = "light", width: int = 1280) -> Any:
             context = browser.new_context(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
@@ -183,8 +184,48 @@ class TestList:
             add_model(repository, f"m{number}", versions=(1,))
         client = login(viewer)
 
-        with django_assert_max_num_queries(4):
+        with django_assert_max_num_queries(5):
             client.get("/models/")
+
+
+def test_a_wanted_model_that_nobody_serves_is_a_warning_not_a_blank(
+    echo: Path, login: Any, operator: Any
+) -> None:
+    client = login(operator)
+    client.post("/models/echo/load/")
+    Deployment.objects.update(state="succeeded")
+
+    assert "should be served, and no worker serves it" in text_of(client.get("/models/"))
+    header = text_of(client.get("/models/echo/header/"))
+    assert "state--warn" in header
+    assert "oscar asked for it to be served. No worker serves it." in header
+
+
+def test_while_an_operation_runs_the_header_asks_again(
+    echo: Path, login: Any, operator: Any
+) -> None:
+    client = login(operator)
+    assert "hx-trigger" not in text_of(client.get("/models/echo/header/"))
+
+    client.post("/models/echo/load/")
+
+    header = text_of(client.get("/models/echo/header/"))
+    assert 'hx-trigger="every' in header
+    assert "asked for by oscar" in header
+
+
+@pytest.mark.parametrize("name", ["my model", "modèle", "a&b<c>", "%41"])
+def test_folders_with_odd_names_have_pages_too(
+    repository: Path, login: Any, operator: Any, name: str
+) -> None:
+    add_model(repository, name, versions=(1,))
+    client = login(operator)
+
+    assert client.get("/models/").status_code == 200
+    for page in ("", "versions/", "config/", "statistics/", "try/", "history/"):
+        response = client.get(f"/models/{quote(name)}/{page}")
+        assert response.status_code == 200
+        assert "<c>" not in text_of(response)
 
 
 class TestActing:
