@@ -155,7 +155,8 @@ class ThreadHost:
             instance.execute(batch.requests, times)
         except ServingError as error:
             failure = error
-        except Exception as error:
+        except BaseException as error:
+            # SystemExit too: a thread that ends here would leave its requests without an answer.
             logger.exception("execution failed model=%s instance=%s", self._model_name, self.name)
             failure = BackendError(f"model '{self._model_name}' failed to execute: {error}")
             failure.__cause__ = error

@@ -211,3 +211,16 @@ async def test_a_cancelled_request_is_not_enqueued(identity):
 
     assert response.error.failure_reason is FailureReason.CANCELED
     assert not isinstance(response.error, BackendError)
+
+
+async def test_passive_instances_are_loaded_and_get_no_work():
+    groups = """instance_group { kind: KIND_CPU count: 1 }
+    instance_group { kind: KIND_CPU count: 2 passive: true }"""
+    model = await load(SLOW + groups)
+
+    answers = [asyncio.ensure_future(infer(model, request_of({"IN": ROW}))) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    assert (model.instance_count, model.queued_count) == (1, 1)
+    await asyncio.gather(*answers)
+    await model.drain_and_close()

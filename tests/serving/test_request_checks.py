@@ -98,6 +98,10 @@ def test_a_batch_over_the_limit_is_refused_with_the_limit():
     assert "inference request batch-size must be <= 8 for 'm', got 9" in message
 
 
+def test_a_batch_of_nothing_is_refused():
+    assert "batch-size must be at least 1" in refusal(BATCHED, {"A": rows(0), "B": rows(0)})
+
+
 def test_a_wrong_shape_shows_both_and_explains_the_batch():
     message = refusal(BATCHED, {"A": rows(1, 3), "B": rows(1)})
 

@@ -86,6 +86,13 @@ async def test_an_exception_fails_the_requests_without_an_answer_and_no_other(ca
     assert answers == {"a": "ok", "b": "model 'm' failed to execute: out of cheese"}
 
 
+async def test_a_model_that_exits_fails_its_requests_and_the_instance_lives_on(caplog):
+    def behaviour(requests):
+        raise SystemExit(3)
+
+    assert await run(behaviour, "a") == {"a": "model 'm' failed to execute: 3"}
+
+
 async def test_a_serving_error_is_passed_on_as_it_is():
     def behaviour(requests):
         raise InvalidArgumentError("no such thing")
