@@ -21,7 +21,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from serving.errors import InvalidArgumentError, NotFoundError, ServingError, UnsupportedError
+from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.frontends.grpc_stream import InferStream
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_status
@@ -67,7 +67,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def ModelReady(self, request: Any, context: Any) -> Any:
-        version = parse_version(request.version, request.name)
+        version = v2_grpc.parse_version(request.version, request.name)
         return pb.ModelReadyResponse(ready=self._server.is_model_ready(request.name, version))
 
     @_answers_errors
@@ -76,17 +76,17 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        version = parse_version(request.version, request.name)
+        version = v2_grpc.parse_version(request.version, request.name)
         return pb.ModelMetadataResponse(**self._server.model_metadata(request.name, version))
 
     @_answers_errors
     async def ModelConfig(self, request: Any, context: Any) -> Any:
-        version = parse_version(request.version, request.name)
+        version = v2_grpc.parse_version(request.version, request.name)
         return pb.ModelConfigResponse(config=self._server.model_config(request.name, version))
 
     @_answers_errors
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
-        version = parse_version(request.version, request.name)
+        version = v2_grpc.parse_version(request.version, request.name)
         rows = self._server.model_statistics(request.name, version)
         return json_format.ParseDict(
             {"model_stats": rows}, pb.ModelStatisticsResponse(), ignore_unknown_fields=True
@@ -96,7 +96,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        version = parse_version(request.model_version, request.model_name)
+        version = v2_grpc.parse_version(request.model_version, request.model_name)
         model = self._server.model(request.model_name, version)
         if model.spec.is_decoupled:
             raise UnsupportedError(
@@ -211,18 +211,6 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     @_answers_errors
     async def LogSettings(self, request: Any, context: Any) -> Any:
         raise _absent("logging")
-
-
-def parse_version(text: str, model: str) -> int:
-    """-1 for an empty version. Raises NotFoundError for what is no version number."""
-    if not text:
-        return -1
-    if not text.isascii() or not text.isdigit():
-        raise NotFoundError(
-            f"model '{model}' has no version '{text[:40]}': versions are numbers, empty means the "
-            "latest"
-        )
-    return int(text[:20])
 
 
 def _refuse_repository_name(request: Any) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.errors import InternalError, NotFoundError, ServingError
+from serving.errors import InternalError, ServingError
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_status
 from serving.request import InferenceRequest
@@ -92,7 +92,7 @@ class InferStream:
         call = _Call(message.id, message.model_name)
         self._calls.append(call)
         try:
-            version = _version(message)
+            version = v2_grpc.parse_version(message.model_version, message.model_name)
             model = self._server.model(message.model_name, version)
             call.is_ordered = not model.spec.is_decoupled
             request = v2_grpc.decode_request(message, model.spec, version)
@@ -140,6 +140,7 @@ class InferStream:
         if message is not None:
             call.messages.append(message)
         call.is_done = True
+        call.request = None  # it points back here through on_response
         if error is not None and self._stops_at_error and self._error is None:
             self._error = error
         self._advance()
@@ -157,12 +158,3 @@ class InferStream:
             elif call.is_ordered:
                 is_first_ordered = False
         self._changed.set()
-
-
-def _version(message: Any) -> int:
-    text = message.model_version
-    if not text:
-        return -1
-    if not text.isascii() or not text.isdigit():
-        raise NotFoundError(f"model '{message.model_name}' has no version '{text[:40]}'")
-    return int(text[:20])

@@ -118,6 +118,8 @@ class _Answer:
     def on_response(self, response: InferenceResponse) -> None:
         if not response.is_final:
             return  # the model is not decoupled; the core refuses a second response
+        # Request and answer point at each other: let go, or bodies wait for the cycle collector.
+        self._decoded.request.on_response = None
         try:
             self._reply(self._render(response))
         except ServingError as error:

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME, DataType, element_count
-from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from serving.protocol import v2_binary
 from serving.protocol.classification import classify
 from serving.protocol.parameters import apply_parameter
@@ -35,6 +35,18 @@ _CONTENTS = {
     "BYTES": "bytes_contents",
 }
 _ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
+
+
+def parse_version(text: str, model: str) -> int:
+    """-1 for an empty version. Raises NotFoundError for what is no version number."""
+    if not text:
+        return -1
+    if not text.isascii() or not text.isdigit():
+        raise NotFoundError(
+            f"model '{model}' has no version '{text[:40]}': versions are numbers, empty means the "
+            "latest"
+        )
+    return int(text[:20])
 
 
 def decode_request(message: Any, spec: ModelSpec, version: int) -> InferenceRequest:
