@@ -177,7 +177,7 @@ class InstanceServer:
         with self._lock:
             packer = TensorPacker(self._pool)
             for number, response in answers:
-                message.responses.append(response_header(number, response, packer))
+                message.responses.append(self._header(number, response, packer))
             descriptors = packer.finish()
             answers.clear()
             message.released = self._peer.take_released()
@@ -187,6 +187,20 @@ class InstanceServer:
                 forgotten, self._pool.forgotten = self._pool.forgotten, []
                 news = wire.Segments([], forgotten)
                 self._channel.send(wire.pack(wire.Kind.SEGMENT_NEWS, news))
+
+    def _header(
+        self, number: int, response: InferenceResponse, packer: TensorPacker
+    ) -> wire.ResponseHeader:
+        """An error in the place of a response that cannot be put on the wire."""
+        try:
+            return response_header(number, response, packer)
+        except Exception as error:  # elements of an object array run code of the model
+            text = (
+                f"model '{self._context.spec.name}' gave a response that cannot be sent: "
+                f"{describe_exception(error)}"
+            )
+            problem = error_header(BackendError(text))
+            return wire.ResponseHeader(number, [], {}, problem, response.is_final, False)
 
     def _cancel(self, numbers: list[int]) -> None:
         wanted = set(numbers)

@@ -181,7 +181,11 @@ class ProcessHost:
             times.output_start_ns = message.output_start_ns
             times.compute_end_ns = time.monotonic_ns()
             batch.stamp_requests()
-        answers = [self._answer(header, unpacker) for header in message.responses]
+        answers = []
+        for header in message.responses:
+            answer = self._answer(header, unpacker)
+            if answer is not None:
+                answers.append(answer)
         if batch is not None:
             answers += self._unanswered(batch, message.error)
             self._finish_batch(batch)
@@ -191,9 +195,11 @@ class ProcessHost:
 
     def _answer(
         self, header: wire.ResponseHeader, unpacker: TensorUnpacker
-    ) -> tuple[InferenceRequest, InferenceResponse]:
+    ) -> tuple[InferenceRequest, InferenceResponse] | None:
         request = self._running.get(header.number)
         if request is None:
+            if header.number in range(self._next_number):
+                return None  # it has failed meanwhile; a thread of the model did not know yet
             raise wire.WireError(f"a response to the unknown request {header.number}")
         response = response_from(header, unpacker, request, self._context.version)
         if header.is_final:

@@ -49,7 +49,8 @@ def complete_in_child(context: ModelContext, timeout_s: float = TIMEOUT_S) -> No
 
     Raises: ModelLoadError with the model's own words, or when the process died or hangs.
     """
-    model_file.model_path(context)
+    if not model_file.may_have_hook(model_file.model_path(context), _HOOK):
+        return
     request = _Request(
         context.config.SerializeToString(),
         context.version,

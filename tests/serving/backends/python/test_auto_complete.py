@@ -9,6 +9,7 @@ import pytest
 from serving.backends.base import ModelContext
 from serving.backends.python.auto_complete import complete_in_child
 from serving.backends.python.backend import PythonBackend
+from serving.backends.python.model_file import may_have_hook
 from serving.errors import ModelLoadError
 from tests.serving.instance.python_models import IDENTITY, context_for
 
@@ -128,3 +129,24 @@ def test_what_the_hook_prints_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     completed(tmp_path, completing(f"print('looking')\n{SOME}"))
 
     assert "m auto_complete_config: looking" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("class TritonPythonModel:\n    def execute(self): ...\n", False),
+        ("class TritonPythonModel(Base): ...\n", True),
+        ("@decorated\nclass TritonPythonModel: ...\n", True),
+        ("from elsewhere import TritonPythonModel\n", True),
+        ("class TritonPythonModel:\n    def auto_complete_config(c): ...\n", True),
+        ("this is no Python", True),
+        ("", True),
+    ],
+)
+def test_a_process_is_spared_only_where_the_source_shows_that_there_is_no_hook(
+    tmp_path: Path, source: str, expected: bool
+):
+    path = tmp_path / "model.py"
+    path.write_text(source)
+
+    assert may_have_hook(path, "auto_complete_config") is expected

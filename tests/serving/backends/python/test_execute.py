@@ -361,3 +361,39 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", tensor.to
 
     assert got.dtype == sent.dtype
     assert got.tolist() == sent.tolist()
+
+
+async def test_a_response_that_cannot_be_sent_fails_alone(tmp_path: Path):
+    body = """
+class Broken:
+    def __str__(self):
+        raise ValueError("no text")
+broken = pb_utils.Tensor("OUT", np.array([Broken()], dtype=object))
+return [pb_utils.InferenceResponse([broken]), ok()]
+"""
+    refused, served = await answers(tmp_path, body, 2)
+
+    assert refused.error is not None
+    assert "a response that cannot be sent" in refused.error.message
+    assert "ValueError: no text" in refused.error.message
+    assert served.error is None
+
+
+async def test_a_late_answer_of_a_request_that_has_failed_is_dropped(tmp_path: Path):
+    body = """
+def later(sender):
+    while True:
+        try:
+            sender.send(ok())
+        except Exception:
+            return
+threading.Thread(target=later, args=(requests[0].get_response_sender(),)).start()
+raise ValueError("after all")
+"""
+    async with hosted(context_for(tmp_path, model(body), DECOUPLED)) as host:
+        pid = host.pid
+        for _ in range(5):
+            (last,) = await Execution([request()]).start(host).finish()
+            assert last.error is not None
+
+        assert host.pid == pid
