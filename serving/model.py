@@ -249,16 +249,21 @@ class Model:
 
     def _record_final(self, request: InferenceRequest, response: InferenceResponse) -> None:
         times = request.times
-        total_ns = self._clock.now_ns() - times.request_start_ns
+        now_ns = self._clock.now_ns()
+        total_ns = now_ns - times.request_start_ns
         if response.error is not None:
             self.stats.record_failure(response.error.failure_reason, total_ns)
             return
+        # A decoupled model may end a request before its execution has ended and stamped it.
+        end_ns = times.compute_end_ns or now_ns
+        input_end_ns = times.compute_input_end_ns or times.compute_start_ns
+        output_start_ns = times.compute_output_start_ns or end_ns
         self.stats.record_success(
             total_ns,
             times.compute_start_ns - times.queue_start_ns,
-            times.compute_input_end_ns - times.compute_start_ns,
-            times.compute_output_start_ns - times.compute_input_end_ns,
-            times.compute_end_ns - times.compute_output_start_ns,
+            input_end_ns - times.compute_start_ns,
+            output_start_ns - input_end_ns,
+            end_ns - output_start_ns,
         )
 
 
