@@ -142,12 +142,13 @@ def _file_data(item: WarmupInput, directory: Path) -> NDArray[np.generic]:
     count = element_count(item.dims)
     if item.datatype.is_bytes:
         return deserialize_bytes(memoryview(raw), count, item.name).reshape(item.dims)
-    if len(raw) != count * item.datatype.size:
+    needed = count * item.datatype.size
+    if len(raw) < needed:
         raise InvalidArgumentError(
             f"file {_DIRECTORY}/{item.input_data_file} holds {len(raw)} bytes, but dims "
-            f"{list(item.dims)} of {item.datatype.config_name} need {count * item.datatype.size}"
+            f"{list(item.dims)} of {item.datatype.config_name} need {needed}"
         )
-    return np.frombuffer(raw, dtype=item.datatype.dtype).reshape(item.dims)
+    return np.frombuffer(raw[:needed], dtype=item.datatype.dtype).reshape(item.dims)
 
 
 def _failure(sample: WarmupSample, cause: str) -> InvalidArgumentError:

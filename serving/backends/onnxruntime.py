@@ -34,6 +34,7 @@ from serving.backends.onnxruntime_options import (
 from serving.backends.onnxruntime_signature import OnnxSignature, OnnxTensor, check, complete
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.signature import read_onnx_signature
+from serving.config.validate_model import escapes
 from serving.errors import (
     BackendError,
     ErrorCode,
@@ -279,6 +280,11 @@ def _refuse_unsupported(context: ModelContext) -> None:
 
 def _model_path(context: ModelContext) -> Path:
     filename = context.config.default_model_filename or OnnxRuntimeBackend.default_model_filename
+    if escapes(filename):
+        raise ModelLoadError(
+            f"default_model_filename '{filename}' lies outside model directory: name a file in the "
+            "version folder"
+        )
     path = context.version_directory / filename
     # A model with external data may be a folder of that name with the file inside.
     inner = path / filename

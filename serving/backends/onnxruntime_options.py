@@ -11,6 +11,7 @@ from pathlib import Path
 
 from serving.backends.base import ModelContext
 from serving.config.protobuf import pb
+from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError, UnsupportedError
 
 DEFAULT_MAX_BATCH_SIZE = 4
@@ -182,6 +183,11 @@ def _libraries(context: ModelContext) -> tuple[Path, ...]:
     for name in context.config.model_operations.op_library_filename:
         places = [context.version_directory / name, context.model_directory / name]
         found = next((place for place in places if place.is_file()), None)
+        if escapes(name):
+            raise InvalidArgumentError(
+                f"op_library_filename '{name}' lies outside model directory: put the library into "
+                f"the folder of model '{context.spec.name}'"
+            )
         if found is None:
             raise InvalidArgumentError(
                 f"op_library_filename '{name}' is neither in the version folder "

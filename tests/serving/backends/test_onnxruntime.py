@@ -299,6 +299,8 @@ async def test_sequence_outputs_are_refused_with_the_reason(tmp_path):
             "has no OpenVINOExecutionProvider",
         ),
         ('model_operations { op_library_filename: "ops.so" }', "'ops.so' is neither in"),
+        ('model_operations { op_library_filename: "../ops.so" }', "outside model directory"),
+        ('default_model_filename: "../../m.onnx"', "outside model directory"),
     ],
 )
 async def test_options_that_cannot_be_had_are_refused_with_the_reason(tmp_path, extra, text):
