@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from serving.config.protobuf import pb
 from serving.datatypes import BY_CONFIG_NUMBER, DataType, element_count
 
+_BINARY_ONLY = ("FP16", "BF16")
 MAX_JSON_ELEMENTS = 64
 """Examples with more elements are sent in binary form."""
 
@@ -58,7 +59,7 @@ class Explanation:
         """Is the example small, and of types that JSON may carry?"""
         elements = sum(item.element_count for item in self._sent)
         return elements <= MAX_JSON_ELEMENTS and all(
-            item.datatype not in ("FP16", "BF16") for item in self._sent
+            item.datatype not in _BINARY_ONLY for item in self._sent
         )
 
     @property
@@ -68,6 +69,7 @@ class Explanation:
     def request(self) -> dict[str, Any]:
         """JSON body of an example request, with zeros."""
         return {
+            **self._wanted_outputs(),
             "inputs": [
                 {
                     "name": item.name,
@@ -76,8 +78,22 @@ class Explanation:
                     "data": [_zero(item.datatype)] * item.element_count,
                 }
                 for item in self._sent
-            ]
+            ],
         }
+
+    @property
+    def _has_binary_answer(self) -> bool:
+        return any(item.datatype in _BINARY_ONLY for item in self.outputs)
+
+    def _wanted_outputs(self) -> dict[str, Any]:
+        """Outputs that JSON cannot carry must be asked for in binary form."""
+        if not self._has_binary_answer:
+            return {}
+        wanted = [
+            {"name": item.name, "parameters": {"binary_data": item.datatype in _BINARY_ONLY}}
+            for item in self.outputs
+        ]
+        return {"outputs": wanted}
 
     def request_json(self) -> str:
         return json.dumps(self.request(), ensure_ascii=False)
@@ -86,6 +102,8 @@ class Explanation:
         """A shell command that sends the example to the server at `url`."""
         target = f"{url.rstrip('/')}/v2/models/{quote(self.model, safe='')}/infer"
         options = [f"-H {shlex.quote(f'{key}: {value}')}" for key, value in (headers or {}).items()]
+        if self._has_binary_answer:
+            options.append("-o response.bin -w '%{http_code} %{size_download} bytes\\n'")
         if self.is_json:
             options += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(_pretty(self))}"]
             return _command("curl -s", [shlex.quote(target), *options])
@@ -114,7 +132,8 @@ class Explanation:
                     "parameters": {"binary_data_size": size},
                 }
             )
-        return json.dumps({"inputs": inputs}, ensure_ascii=False), total
+        head = {**self._wanted_outputs(), "inputs": inputs}
+        return json.dumps(head, ensure_ascii=False), total
 
     def python(self, url: str, headers: Mapping[str, str] | None = None) -> str:
         """A Python program that sends the example with tritonclient."""
@@ -240,8 +259,10 @@ def _array(item: InputRequirement) -> str:
 
 def _pretty(explanation: Explanation) -> str:
     """JSON with one input a line."""
-    rows = [json.dumps(item, ensure_ascii=False) for item in explanation.request()["inputs"]]
-    return '{"inputs": [\n  ' + ",\n  ".join(rows) + "\n]}"
+    request = explanation.request()
+    rows = [json.dumps(item, ensure_ascii=False) for item in request.pop("inputs")]
+    rest = "".join(f'"{key}": {json.dumps(value)}, ' for key, value in request.items())
+    return f'{{{rest}"inputs": [\n  ' + ",\n  ".join(rows) + "\n]}"
 
 
 def _command(program: str, arguments: list[str]) -> str:
