@@ -163,8 +163,8 @@ def _check_policy(report: Report, scanned: ModelDirectory, check: ModelCheck) ->
             f"versions on disk: {', '.join(map(str, scanned.versions)) or 'none'}",
             code="REP-042",
         )
-    is_empty = policy.WhichOneof("policy_choice") == "specific" and policy.specific.versions
-    if is_empty and scanned.versions and not check.versions:
+    lists_some = policy.WhichOneof("policy_choice") == "specific" and policy.specific.versions
+    if lists_some and scanned.versions and not check.versions:
         report.error(
             "version_policy",
             "at least one version must be available: none of the listed versions is on disk",

@@ -16,16 +16,16 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
 from serving.config.protobuf import pb
-from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
+from serving.config.schema import (
+    INTEGER_RANGES,
+    MODEL_CONFIG,
+    FieldInfo,
+    MessageInfo,
+    map_path,
+)
 from serving.config.suggest import enum_hint, field_hint
 from serving.errors import InvalidArgumentError
 
-_RANGES = {
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "uint32": (0, 2**32 - 1),
-    "uint64": (0, 2**64 - 1),
-}
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -202,7 +202,7 @@ def _integer_from(value: Any, field: FieldInfo, path: str) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(f"'{path}'", "an integer", value)
-    low, high = _RANGES[field.kind]
+    low, high = INTEGER_RANGES[field.kind]
     if not low <= value <= high:
         raise _wrong(f"'{path}'", f"an integer from {low} to {high}", value)
     return value

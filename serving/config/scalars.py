@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from google.protobuf import text_encoding, text_format
 
-from serving.config.schema import FieldInfo
+from serving.config.schema import INTEGER_RANGES, FieldInfo
 from serving.config.suggest import enum_hint
 from serving.config.tokens import END, IDENT, NUMBER, PLACEHOLDER, STRING, SYMBOL, Token
 
@@ -46,12 +46,6 @@ _ESCAPED = re.compile(
     r"(?:[^\\]|\\(?:[abfnrtv\\?'\"]|[0-3]?[0-7]{1,2}|[xX][0-9a-fA-F]{1,2}"
     r"|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))*"
 )
-_RANGES = {
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "uint32": (0, 2**32 - 1),
-    "uint64": (0, 2**64 - 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +226,7 @@ def _check(token: Token, field: FieldInfo) -> Problem | None:
 
 def _check_integer(token: Token, field: FieldInfo) -> Problem | None:
     value = _integer(token.text)
-    low, high = _RANGES[field.kind]
+    low, high = INTEGER_RANGES[field.kind]
     if low <= value <= high:
         return None
     return Problem(f"{value} is out of range for '{field.name}'", f"it holds {low} to {high}")

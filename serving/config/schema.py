@@ -27,6 +27,14 @@ _KINDS = {
 }
 
 
+INTEGER_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint32": (0, 2**32 - 1),
+    "uint64": (0, 2**64 - 1),
+}
+
+
 @dataclass(slots=True, eq=False)
 class FieldInfo:
     name: str

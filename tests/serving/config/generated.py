@@ -7,14 +7,8 @@ from random import Random
 import numpy as np
 
 from serving.config.protobuf import pb
-from serving.config.schema import MODEL_CONFIG, map_path
+from serving.config.schema import INTEGER_RANGES, MODEL_CONFIG, map_path
 
-_LIMITS = {
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "uint32": (0, 2**32 - 1),
-    "uint64": (0, 2**64 - 1),
-}
 _STRINGS = [
     "",
     "a",
@@ -71,7 +65,7 @@ def _scalar(field, random):
         return random.choice(list(field.enum_numbers.values()))
     if field.kind == "float":
         return random.choice([0.0, -0.0, 0.1, 1e30, -2.5, float("inf"), 1 / 3, 5e-324])
-    low, high = _LIMITS[field.kind]
+    low, high = INTEGER_RANGES[field.kind]
     return random.choice([low, high, 0, 1, random.randint(0, 300), random.randint(low, high)])
 
 
