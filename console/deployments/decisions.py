@@ -154,7 +154,7 @@ def _load_reason(
     if not rows or all(not row.state for row in rows):
         if worker.started_at > wish.changed_at:
             return "The worker started"
-        return "Wanted and not loaded"
+        return "First start" if wish.answered is None else "Wanted and not loaded"
     return "Wanted and not ready"
 
 

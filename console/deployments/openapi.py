@@ -8,7 +8,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 
-class ApiTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[misc]
+class ApiTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "console.accounts.authentication.ApiTokenAuthentication"
     name = "apiToken"
 

@@ -138,7 +138,7 @@ def _end_phase(deployment: Deployment) -> Phase:
         return Phase(label, "pending")
     if deployment.state == DeploymentState.SUCCEEDED:
         return Phase(label, "done", deployment.finished_at)
-    return Phase(label, deployment.state, deployment.finished_at)
+    return Phase(f"Not {label.lower()}", deployment.state, deployment.finished_at)
 
 
 def served_versions(model: str) -> list[str]:

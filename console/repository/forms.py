@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 
 from console.repository.arrange import NEXT_VERSION
+from console.repository.models import Upload
 from console.repository.names import NameRefusedError, check_model_name, check_version
 
 
@@ -33,6 +34,17 @@ class WishForm(forms.Form):
             }
         ),
     )
+
+    @classmethod
+    def about(cls, upload: Upload) -> WishForm:
+        """The form of an upload; what the files say stands where nothing was typed."""
+        form = cls(initial={"model": upload.wished_model, "version": upload.wished_version})
+        if upload.model:
+            form.fields["model"].widget.attrs["placeholder"] = upload.model
+        if upload.versions:
+            listed = ", ".join(str(version) for version in upload.versions)
+            form.fields["version"].widget.attrs["placeholder"] = listed
+        return form
 
     def clean_model(self) -> str:
         name: str = self.cleaned_data["model"]

@@ -48,10 +48,13 @@ def _folder(request: HttpRequest, path: str, found: Path) -> HttpResponse:
     listing = selectors.list_directory(path)
     model = listing.model
     findings = checks.as_rows(checks.check_directory(_model_root(model))) if model else []
+    tree = selectors.models_on_disk()
     context = {
         "listing": listing,
-        "tree": selectors.models_on_disk(),
+        "tree": tree,
+        "versions_of": {item.name: item.versions for item in tree},
         "findings": findings,
+        "config_findings": [row for row in findings if row["file"] == CONFIG_NAME],
         "by_file": _by_file(findings, listing.path, model),
         "config_entry": _config_beside(listing),
         "trash": selectors.trash_for(model) if model else selectors.trash(),

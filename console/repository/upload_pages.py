@@ -102,11 +102,11 @@ def _detail_context(
         "view": view,
         "steps": steps_of(found),
         "refused": refused,
-        "form": form
-        or WishForm(initial={"model": found.wished_model, "version": found.wished_version}),
+        "form": form or WishForm.about(found),
         "expected_sha256": staging.text_sha256(found.config_text),
         "diff": diff_lines(view.current or "", view.text, "repository", "upload"),
         "taken": taken,
+        "has_conflict": bool(set(taken) & set(found.versions)),
         "next_version": max(taken, default=0) + 1,
         "is_new_model": not selectors.model_exists(found.model),
         "deployments": list(found.deployments.all()),
