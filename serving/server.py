@@ -163,7 +163,12 @@ class ModelServer:
         """A READY one. Raises NotFoundError or UnavailableError."""
         if self._is_stopping:
             raise UnavailableError("Server is stopping, it accepts no new requests")
-        return self._lifecycle.resolve(name, version)
+        try:
+            return self._lifecycle.resolve(name, version)
+        except NotFoundError as error:
+            if self._is_started:
+                raise
+            raise UnavailableError(f"Server is still starting: {error.message}") from error
 
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Raises NotFoundError for a model or version that is not known at all."""

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Coroutine
@@ -102,6 +103,7 @@ class WorkerHost:
 
     def info(self) -> WorkerInfo:
         """Raises TimeoutError when the server's loop does not answer."""
+        self._check_thread()
         settings, ports, front = self._settings, self._thread.ports, self._settings.frontends
         http_host = settings.reachable(front.http_address)
         grpc_host = settings.reachable(front.grpc_address)
@@ -114,9 +116,9 @@ class WorkerHost:
             state=self._state,
             started_at=self._started_at,
             last_seen=time.time(),
-            http_url=f"http://{http_host}:{ports.http}",
-            grpc_url=f"{grpc_host}:{ports.grpc}",
-            metrics_url=f"http://{metrics_host}:{ports.metrics}/metrics",
+            http_url=f"http://{_authority(http_host, ports.http)}",
+            grpc_url=_authority(grpc_host, ports.grpc),
+            metrics_url=f"http://{_authority(metrics_host, ports.metrics)}/metrics",
             repositories=[str(root) for root in settings.server.model_repositories],
             models=self.models(),
             devices=device_samples(),
@@ -290,6 +292,13 @@ class WorkerHost:
     def _event(self, kind: str) -> Event:
         return Event(self._settings.worker_id, time.time(), kind)
 
+    def _check_thread(self) -> None:
+        """A worker without its serving thread is worse than none: end it, to be started again."""
+        if self._state == "ready" and not self._thread.is_alive:
+            self._state = "draining"
+            logger.critical("the serving thread has ended unexpectedly; this worker stops")
+            os.kill(os.getpid(), signal.SIGTERM)
+
     def _warn_of_a_double(self) -> None:
         try:
             known = self._registry.known(self._settings.worker_id)
@@ -303,6 +312,10 @@ class WorkerHost:
                 known.pid,
                 known.host,
             )
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def without_password(url: str) -> str:

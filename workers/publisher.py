@@ -77,28 +77,32 @@ class Publisher:
             is_due = now_s >= next_sample_s
             if is_due:
                 next_sample_s = max(next_sample_s + _TICK_S, now_s)
-            try:
-                self._publish(is_due)
-            except redis.RedisError as error:
-                self._note(f"Redis at {self._where} cannot be reached: {error}")
-            except TimeoutError:
-                self._note("the serving event loop does not answer; no heartbeat is sent")
-            except Exception:
-                # The thread must outlive whatever one tick runs into.
-                logger.exception("a tick of the telemetry failed")
-            else:
-                self._note("")
+            self._tick(is_due)
+        if self._outbox:
+            self._tick(is_due=False)
+
+    def _tick(self, is_due: bool) -> None:
+        try:
+            self._publish(is_due)
+        except redis.RedisError as error:
+            self._note(f"Redis at {self._where} cannot be reached: {error}")
+        except TimeoutError:
+            self._note("the serving event loop does not answer; no heartbeat is sent")
+        except Exception:
+            # The thread must outlive whatever one tick runs into.
+            logger.exception("a tick of the telemetry failed")
+        else:
+            self._note("")
 
     def _publish(self, is_due: bool) -> None:
-        now_s = time.monotonic()
-        samples = []
-        if is_due:
-            samples.append(self._sample(now_s - self._sampled_s))
-            self._sampled_s = now_s
-        info = None
-        if now_s >= self._next_beat_s:
-            self._next_beat_s = now_s + keys.HEARTBEAT_S
-            info = self._describe()
+        samples: list[Sample] = []
+        info: WorkerInfo | None = None
+        silence: TimeoutError | None = None
+        try:
+            samples = self._take_sample() if is_due else []
+            info = self._take_beat()
+        except TimeoutError as error:
+            silence = error  # What has happened is told all the same.
         news = list(self._outbox)
         try:
             self._registry.publish(
@@ -114,6 +118,21 @@ class Publisher:
             # Only this thread takes out; a full outbox may have dropped some of them already.
             if self._outbox and self._outbox[0] in news:
                 self._outbox.popleft()
+        if silence is not None:
+            raise silence
+
+    def _take_sample(self) -> list[Sample]:
+        now_s = time.monotonic()
+        sample = self._sample(now_s - self._sampled_s)
+        self._sampled_s = now_s
+        return [sample]
+
+    def _take_beat(self) -> WorkerInfo | None:
+        now_s = time.monotonic()
+        if now_s < self._next_beat_s:
+            return None
+        self._next_beat_s = now_s + keys.HEARTBEAT_S
+        return self._describe()
 
     def _note(self, trouble: str) -> None:
         """Log a fault when it begins and when it ends, not every second in between."""

@@ -7,6 +7,7 @@ Stateless but for a cache of directory listings. The functions block and run in 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,11 @@ from serving.repository.layout import version_problem
 
 FileStamp = tuple[str, int, int]
 """Path relative to the model directory, mtime in ns, size."""
+
+_STAMP_STEP_NS = 2_000_000_000
+"""Two changes nearer than this may carry one mtime, on coarse file systems at least."""
+
+_NEVER = -1
 
 _UNSTAMPED = frozenset({"__pycache__"})
 """Written by running models themselves, so no sign of an edit."""
@@ -121,7 +127,9 @@ class RootListing:
             if strict:
                 raise
             return frozenset() if cached is None else cached[1]
-        self._cache[root] = (mtime_ns, names)
+        # A directory that changed this moment may change again under the same time stamp.
+        is_settled = time.time_ns() - mtime_ns > _STAMP_STEP_NS
+        self._cache[root] = (mtime_ns if is_settled else _NEVER, names)
         return names
 
 
