@@ -1,11 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+import uvloop
 
 from tests.serving.frontends.models import write_repository
 from tests.serving.frontends.process import ServerProcess
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The HTTP adapter is tested on asyncio's own loop and on the one that serves."""
+    if "test_http_server" in item.nodeid:
+        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")
