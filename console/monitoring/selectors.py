@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 STEPS = {300: 2, 900: 5, 3600: 60, 86_400: 600}
 STREAM_REACH_S = 900
 NOW_S = 10.0
+LATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +114,19 @@ def series(
 ) -> dict[str, Any]:
     """Chart series over the last `seconds` (a key of STEPS); see `build_series`."""
     now = time.time() if now is None else now
-    start = now - seconds
+    step = STEPS[seconds]
+    # A step that still runs, or whose last samples are on their way, would show as a dip.
+    end = now - step - LATE_S
+    start = end - seconds
     body = build_series(
         _samples_over(start, seconds),
-        step_s=STEPS[seconds],
+        step_s=step,
         start=start,
-        end=now,
+        end=end,
         model=model,
         worker=worker,
     )
+    body["now"] = now
     body["events"] = _marks(start, model)
     return body
 

@@ -6,7 +6,9 @@ import { percentiles } from "./percentiles.js";
 const stores = new Map();
 // Steps wider than this are asked for again instead of being summed up in the browser.
 const LIVE_STEP_S = 5;
-const RELOAD_MS = 30000;
+const RELOAD_MS = 15000;
+const RETRY_MS = 5000;
+const LATE_S = 1.2;
 
 class Step {
   constructor() {
@@ -118,27 +120,42 @@ class Store {
     this.listeners = new Set();
     this.filter = new URL(url, location.href).searchParams;
     this.steps = new Map();
-    this.dirty = false;
-    this.load();
-    this.unsubscribe = subscribe({ sample: (s) => this.add(s), event: (e) => this.mark(e), reset: () => this.load() });
+    this.startAfresh();
+    this.unsubscribe = subscribe({ sample: (s) => this.add(s), event: (e) => this.mark(e), reset: () => this.startAfresh() });
     this.timer = setInterval(() => this.tick(), 1000);
-    this.loadedAt = 0;
+  }
+
+  startAfresh() {
+    this.steps.clear();
+    this.isBridged = false;
+    this.load();
   }
 
   async load() {
+    this.loadedAt = Date.now();
     try {
       const answer = await fetch(this.url, { headers: { Accept: "application/json" } });
       if (!answer.ok) throw new Error(`status ${answer.status}`);
-      this.series = await answer.json();
-      this.length = this.series.times.length;
-      this.firstLive = this.series.times.at(-1) + 1;
-      this.steps.clear();
-      this.loadedAt = Date.now();
-      this.tell();
+      this.take(await answer.json());
     } catch (error) {
-      this.loadedAt = Date.now();
       for (const listener of this.listeners) listener(null, error);
     }
+  }
+
+  take(series) {
+    this.series = series;
+    this.length = series.times.length;
+    // The server's clock counts; the browser's may be off.
+    this.ahead = series.now - Date.now() / 1000;
+    // Steps that began before this are not whole here. The server has them a little later: tick() asks.
+    if (!this.isBridged) this.liveFrom = series.now;
+    this.written = series.times.at(-1);
+    this.carryOn();
+    this.tell();
+  }
+
+  now() {
+    return Date.now() / 1000 + this.ahead;
   }
 
   add(sample) {
@@ -147,11 +164,10 @@ class Store {
     const worker = this.filter.get("worker");
     if (worker && worker !== sample.worker_id) return;
     const time = Math.floor(sample.at / series.step_s) * series.step_s;
-    if (time < this.firstLive) return;
+    if (time < this.liveFrom) return;
     const step = this.steps.get(time) ?? new Step();
     this.steps.set(time, step);
     step.add(sample, this.filter.get("model"));
-    this.dirty = true;
   }
 
   mark(event) {
@@ -159,36 +175,48 @@ class Store {
     const model = this.filter.get("model");
     if (model && model !== event.model) return;
     this.series.events.push({ at: event.at, model: event.model, version: event.version, state: event.state });
-    this.dirty = true;
   }
 
-  // Moves what the steps hold into the series, and the window along.
+  // Moves the steps that have ended into the series, and the window along. True: something is new.
   carryOn() {
     const { series } = this;
-    for (const [time, step] of [...this.steps].sort((a, b) => a[0] - b[0])) {
+    // A step that still runs, or whose last samples are on their way, would show as a dip.
+    const ended = this.now() - series.step_s - LATE_S;
+    const ready = [...this.steps.keys()].filter((time) => time <= ended && time > this.written).sort((a, b) => a - b);
+    for (const time of ready) {
       while (series.times.at(-1) < time) series.times.push(series.times.at(-1) + series.step_s);
-      const index = series.times.indexOf(time);
-      if (index >= 0) write(series, step.lines(), index);
+      write(series, this.steps.get(time).lines(), series.times.indexOf(time));
+      this.written = time;
     }
-    const surplus = series.times.length - this.length;
+    if (ready.length) this.trim();
+    return ready.length > 0;
+  }
+
+  trim() {
+    const { series } = this;
+    const surplus = Math.max(0, series.times.length - this.length);
     for (const group of GROUPS) {
       eachLine(series[group], (line) => {
         while (line.length < series.times.length) line.push(null);
-        if (surplus > 0) line.splice(0, surplus);
+        line.splice(0, surplus);
       });
     }
-    if (surplus > 0) series.times.splice(0, surplus);
-    const oldest = Date.now() / 1000 - 4 * series.step_s;
-    for (const time of this.steps.keys()) if (time < oldest || time < series.times[0]) this.steps.delete(time);
+    series.times.splice(0, surplus);
+    // Kept for a while: the next load may end before them.
+    for (const time of this.steps.keys()) if (time < this.written - 20 * series.step_s) this.steps.delete(time);
   }
 
   tick() {
     if (document.hidden || isPaused()) return;
-    if (this.dirty && this.series) {
-      this.dirty = false;
-      this.carryOn();
+    if (!this.series || this.series.step_s > LIVE_STEP_S) {
+      if (Date.now() - this.loadedAt > (this.series ? RELOAD_MS : RETRY_MS)) this.load();
+    } else if (!this.isBridged && this.now() > this.liveFrom + 2 * this.series.step_s + LATE_S) {
+      this.isBridged = true;
+      this.load();
+    } else if (this.carryOn()) {
       this.tell();
-    } else if (Date.now() - this.loadedAt > RELOAD_MS && (!this.series || this.series.step_s > LIVE_STEP_S || !this.steps.size)) {
+    } else if (Date.now() - this.loadedAt > RELOAD_MS && this.now() - this.written > 4 * this.series.step_s + LATE_S) {
+      // The socket is away: the server may know more.
       this.load();
     }
   }

@@ -31,7 +31,7 @@ def token_of(user: Any, scope: str = "infer") -> dict[str, str]:
 
 
 def client_of(gateway: Gateway) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(gateway)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(gateway)
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
