@@ -8,13 +8,13 @@ is the child's end: its main thread receives, any thread may send.
 from __future__ import annotations
 
 import array
-import asyncio
 import contextlib
 import os
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from serving.instance.wire import (
     MAX_DESCRIPTORS,
@@ -24,6 +24,9 @@ from serving.instance.wire import (
     WireError,
     aligned,
 )
+
+if TYPE_CHECKING:
+    import asyncio  # the child has no loop, and starts sooner without it
 
 _BUFFER_BYTES = 256 * 1024
 _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)

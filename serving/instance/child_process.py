@@ -32,6 +32,7 @@ MAX_LINE_CHARACTERS = 8192
 _TAIL_LINES = 20
 _TAIL_CHARACTERS = 2000
 _READ_BYTES = 65536
+_POLL_S = 0.05
 _FINAL_READS = 64
 """More than a pipe holds."""
 _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="instance-forker")
@@ -129,29 +130,34 @@ class ChildProcess:
                     os.killpg(self.pid, signal.SIGKILL)
 
     def _watch(self) -> None:
-        exited = os.pidfd_open(self.pid)
+        exited = _exit_descriptor(self.pid)
         streams = {self._process.stdout: self._out, self._process.stderr: self._err}
         try:
             with selectors.DefaultSelector() as selector:
-                selector.register(exited, selectors.EVENT_READ)
+                if exited is not None:
+                    selector.register(exited, selectors.EVENT_READ)
                 for pipe, lines in streams.items():
                     assert pipe is not None
                     os.set_blocking(pipe.fileno(), False)
                     selector.register(pipe, selectors.EVENT_READ, lines)
-                while not self._pump(selector):
+                while not self._pump(selector, None if exited is not None else _POLL_S):
                     pass
         finally:
-            os.close(exited)
+            if exited is not None:
+                os.close(exited)
             self._finish()
 
-    def _pump(self, selector: selectors.BaseSelector) -> bool:
+    def _pump(self, selector: selectors.BaseSelector, poll_s: float | None) -> bool:
         """One round; True when the process has ended. Its output is read first."""
         ended = False
-        for key, _ in selector.select():
+        for key, _ in selector.select(poll_s):
             if key.data is None:
                 ended = True
             elif not _read(key.fd, key.data):
                 selector.unregister(key.fileobj)
+        if poll_s is not None:
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            ended = os.waitid(os.P_PID, self.pid, flags) is not None
         return ended
 
     def _finish(self) -> None:
@@ -168,6 +174,14 @@ class ChildProcess:
             self._is_reaped = True
         tail = "\n".join(self._err.tail)[-_TAIL_CHARACTERS:]
         self._on_exit(ExitReport(return_code, tail))
+
+
+def _exit_descriptor(pid: int) -> int | None:
+    """Readable when the process has ended; None where the kernel or a sandbox has no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _read(descriptor: int, lines: _Lines, *, until_empty: bool = False) -> bool:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from serving.backends.base import ModelContext, Placement
+from serving.backends.registry import BUILT_IN
 from serving.clock import Clock, TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
@@ -321,7 +322,7 @@ def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:
 
 def _load_message(context: ModelContext, backend_name: str, placement: Placement) -> wire.Load:
     return wire.Load(
-        backend_name,
+        BUILT_IN.get(backend_name, backend_name),
         context.config.SerializeToString(),
         context.version,
         str(context.model_directory),

@@ -7,12 +7,10 @@ decoupled model.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from serving.backends.base import ExecutionTimes, ModelContext, ModelInstance
 from serving.backends.python.model_file import describe
@@ -25,7 +23,8 @@ from serving.errors import BackendError
 from serving.request import InferenceRequest as CoreRequest
 from serving.response import InferenceResponse as CoreResponse
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import asyncio
 
 
 class PythonInstance(ModelInstance):
@@ -73,6 +72,8 @@ class PythonInstance(ModelInstance):
 
     def _run(self, coroutine: Any) -> Any:
         if self._event_loop is None:
+            import asyncio  # most models need no loop, and start sooner without it
+
             self._event_loop = asyncio.new_event_loop()
         return self._event_loop.run_until_complete(coroutine)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import uvloop
 
 from serving.errors import ErrorCode, FailureReason
 from serving.instance.process import ProcessHost
@@ -309,3 +310,43 @@ async def test_all_that_a_model_prints_is_logged_under_its_instance(
     assert ("log", "m_0_0: careful") in lines
     assert sum(len(text) - 7 for _, text in lines if "xxxx" in text) >= 8192
     assert {item.instance for item in records} == {"m_0_0"}
+
+
+def test_the_loop_of_the_server_hosts_processes_as_well(tmp_path: Path):
+    async def live_and_die() -> None:
+        async with hosted(context_for(tmp_path, DEADLY), restart=QUICK) as host:
+            for size in (1, 100_000):
+                sent = np.zeros(size, np.float32)
+                assert output(await ask_one(host, sent)).shape == (size,)
+            await die(host)
+            await wait_until(lambda: host.is_ready)
+            assert output(await ask_one(host, order(0))).tolist() == [0]
+
+    uvloop.run(live_and_die())
+
+
+async def test_deaths_are_noticed_where_there_are_no_process_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: int) -> int:
+        raise OSError("not here")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    async with hosted(context_for(tmp_path, DEADLY), restart=QUICK) as host:
+        (response,) = await Execution([request(order(1))]).start(host).finish(2.0)
+
+    assert response.error is not None
+    assert "exited with code 3" in response.error.message
+
+
+def test_a_child_of_a_python_model_imports_nothing_heavy():
+    root = Path(__file__).resolve().parents[3]
+    modules = "serving.instance.child, serving.backends.python.backend"
+    heavy = "{'grpc', 'onnxruntime', 'asyncio', 'uvloop', 'orjson', 'tritonclient.grpc._client'}"
+    code = f"import sys, {modules}; print(*({heavy} & set(sys.modules)))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == ""
