@@ -93,7 +93,7 @@ def _repository_route(rest: list[str]) -> Route:
     return Refusal(
         403,
         "Loading and unloading through the console is a deployment: use its pages or "
-        "POST /api/v1/deployments/, or the worker's own address",
+        "POST /api/v1/models/<name>/load, or the worker's own address",
     )
 
 
