@@ -129,9 +129,7 @@ class ModelServer:
     def infer(self, request: InferenceRequest) -> None:
         """Every outcome is one final response through `request.on_response`."""
         try:
-            if self._is_stopping:
-                raise UnavailableError("Server is stopping, no new inference requests are accepted")
-            model = self._lifecycle.resolve(request.model_name, request.model_version)
+            model = self.model(request.model_name, request.model_version)
         except ServingError as error:
             if request.on_response is not None:
                 request.on_response(request.error_response(error))

@@ -153,6 +153,9 @@ class RepositoryManager:
         found, duplicates = await self._in_thread(lambda: self._listing.stamps(served))
         for name in duplicates:
             self._lifecycle.fail_model(name, DUPLICATE)
+        # A model that failed and was taken away is nobody's fault any more.
+        for name in self._lifecycle.names() - found.keys() - set(duplicates):
+            self._lifecycle.forget(name)
         return found
 
     async def poll_load(self, name: str) -> ModelStamp | None:

@@ -120,6 +120,18 @@ async def test_empty_repository_is_legal(make):
     assert index(server) == []
 
 
+async def test_request_during_the_start_is_told_to_come_back(make, tmp_path):
+    write_identity(tmp_path, "m")
+    server = make(load_models=("m",))
+    with pytest.raises(UnavailableError, match="Server is still starting"):
+        await server.infer_async(identity_request("m"))
+    with pytest.raises(UnavailableError, match="still starting"):
+        await server.load_model("m")
+    assert server.is_live
+    assert not server.is_ready()
+    assert server.repository_index() == []
+
+
 # Config and versions
 
 

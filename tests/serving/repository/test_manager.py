@@ -371,6 +371,21 @@ async def test_poll_follows_the_disk_and_isolates_the_bad_model(root, bench):
     assert bench.rows() == ["bad:1 READY"]
 
 
+async def test_poll_forgets_a_failed_model_that_was_taken_away(root, bench):
+    poller = Poller(bench.manager, 1)
+    (write_model(root, "m", v1="x") / "bad_config").write_text("")
+    await poller.poll_once()
+    await poller.poll_once()
+    await poller.finish()
+    assert not bench.lifecycle.is_serving_everything()
+
+    (root / "m").rename(root.parent / "away")
+    await poller.poll_once()
+
+    assert bench.rows() == []
+    assert bench.lifecycle.is_serving_everything()
+
+
 async def test_close_refuses_loads_and_reports_what_would_not_end(root):
     bench = Bench(root)
     write_model(root, "m", v1="x")
