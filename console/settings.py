@@ -283,5 +283,15 @@ LOGGING = {
         }
     },
     "root": {"handlers": ["stderr"], "level": env_text("CONCH_LOG_LEVEL", "INFO").upper()},
-    "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
+    "loggers": {
+        name: {"level": "WARNING"}
+        # Celery's tell of every task; the reconciler runs one every two seconds.
+        for name in (
+            "httpx",
+            "httpcore",
+            "celery.beat",
+            "celery.app.trace",
+            "celery.worker.strategy",
+        )
+    },
 }

@@ -65,7 +65,6 @@ class SupervisedProcess:
     def pid(self) -> int:
         return self.popen.pid if self.popen is not None else 0
 
-    @property
     def is_running(self) -> bool:
         return self.popen is not None and self.popen.poll() is None
 
@@ -79,7 +78,7 @@ class SupervisedProcess:
         return f"exit code {code}"
 
     def send(self, signum: int) -> None:
-        if self.is_running and self.popen is not None:
+        if self.is_running() and self.popen is not None:
             self.popen.send_signal(signum)
 
     def last_lines(self, count: int = 12) -> str:

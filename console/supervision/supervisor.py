@@ -77,7 +77,7 @@ class Supervisor:
         process.start(time.monotonic())
         deadline = time.monotonic() + process.spec.ready_within_s
         while not self._stop_requested.is_set():
-            if not process.is_running:
+            if not process.is_running():
                 raise StartFailedError(self._why(process, f"ended ({process.exit_text()})"))
             if process.spec.is_ready():
                 self._announce(process)
@@ -96,7 +96,7 @@ class Supervisor:
         self._tell(f"{process.spec.name:<8} ready  pid {process.pid}{where}")
 
     def _watch(self, process: SupervisedProcess, now: float) -> None:
-        if process.is_running:
+        if process.is_running():
             if not process.is_announced and process.spec.is_ready():
                 self._announce(process)
             if now - process.started_at > QUICK_DEATH_SECONDS:
@@ -117,14 +117,14 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         for process in reversed(self._processes):
-            if not process.is_running:
+            if not process.is_running():
                 continue
             process.send(signal.SIGTERM)
             deadline = time.monotonic() + process.spec.stop_within_s
             # A second Ctrl-C means: do not wait any longer.
-            while process.is_running and time.monotonic() < deadline and self._signals < 2:
+            while process.is_running() and time.monotonic() < deadline and self._signals < 2:
                 time.sleep(0.05)
-            if process.is_running:
+            if process.is_running():
                 process.send(signal.SIGKILL)
                 self._tell(f"{process.spec.name:<8} killed (it did not stop in time)")
             else:
