@@ -16,6 +16,9 @@ from serving.frontends.http_messages import (
 class Connection(Protocol):
     def flush(self) -> None: ...
 
+    def check_backlog(self) -> None:
+        """Give up on a client that does not read what is streamed to it."""
+
 
 class Exchange:
     """The `Reply` of one request, unary or streamed."""
@@ -88,6 +91,7 @@ class Exchange:
             return
         self._output.append(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
         self._connection.flush()
+        self._connection.check_backlog()
 
     def end(self) -> None:
         if not self.is_done:

@@ -43,6 +43,8 @@ class HttpLimits:
     max_head_size: int = 64 * 1024
     max_header_count: int = 128
     max_chunk_count: int = 65_536
+    max_stream_backlog: int = 64 * 1024 * 1024
+    """Bytes of a streamed answer that may wait for a client that does not read."""
     max_pipelined: int = 64
     """Requests of one connection in progress; beyond that it is not read."""
     stall_timeout_s: float = 60.0
@@ -322,6 +324,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refuse(text_error(408, "the request did not arrive completely in time"))
             self.flush()
         self._has_progress = False
+
+    def check_backlog(self) -> None:
+        transport = self.transport
+        if transport is None or not self._is_write_paused:
+            return
+        if transport.get_write_buffer_size() > self._limits.max_stream_backlog:
+            logger.warning("closing a connection whose client does not read its stream")
+            transport.abort()
 
     def abort(self) -> None:
         if self.transport is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -243,6 +244,38 @@ async def test_a_bug_in_a_route_is_a_500_and_the_connection_lives_on(
     assert (await client.request("GET", "/fail")).status == 500
     assert "a bug" in caplog.text
     assert (await client.request("GET", "/echo")).status == 200
+
+
+async def test_a_client_that_does_not_read_its_stream_is_cut_off(routes: EchoRoutes) -> None:
+    server = HttpServer(routes, HttpLimits(max_stream_backlog=1_000_000))
+    await server.start("127.0.0.1", 0)
+    client = await RawClient.connect(server.port)
+    await client.send(message("GET", "/stream"))
+    await wait_until(lambda: routes.streams)
+
+    for _ in range(400):
+        routes.streams[0].write(b"x" * 100_000)
+        await asyncio.sleep(0)
+
+    await wait_until(lambda: routes.cancelled == 1)
+    await client.close()
+    await server.stop(0)
+
+
+async def test_damaged_requests_never_stop_the_server(server: HttpServer) -> None:
+    random = Random(3)
+    whole = message("POST", "/echo", b"abc", X_Header="value") * 2
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(random.randrange(1, 6)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        client = await RawClient.connect(server.port)
+        await client.send(bytes(data[: random.randrange(1, len(data))]))
+        await client.close()
+
+    client = await RawClient.connect(server.port)
+    assert (await client.request("GET", "/echo")).status == 200
+    await client.close()
 
 
 @pytest.mark.parametrize(
