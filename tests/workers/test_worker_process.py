@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -171,6 +172,27 @@ def test_term_drains_says_so_and_leaves_the_registry(start_worker, client, model
     ]
     client.forget("w1")
     assert client.workers() == []
+
+
+def test_term_lets_an_accepted_request_finish(start_worker, client, models):
+    write_identity(models, "m", delay_ms=1000)
+    worker = start_worker(CONCH_LOAD_MODELS="m")
+    info = wait_for_state(client, "ready")
+    answers: list[int] = []
+    caller = threading.Thread(target=lambda: answers.append(infer(info, "m")))
+    caller.start()
+    wait_until_blocking(
+        lambda: 'conch_inflight_requests{model="m",version="1"} 1' in metrics(info), 10
+    )
+
+    assert worker.end() == 0
+    caller.join(5)
+    assert answers == [200]
+
+
+def metrics(info: WorkerInfo) -> str:
+    with urllib.request.urlopen(info.metrics_url, timeout=5) as answer:
+        return str(answer.read().decode())
 
 
 def test_redis_that_is_away_at_start_is_named_and_retried(
