@@ -35,6 +35,7 @@ class GpuSample:
     power_limit_watts: float | None
     energy_joules: float | None
     """Since the driver started to count."""
+    temperature_celsius: float | None = None
 
 
 def list_gpus() -> list[GpuDevice]:
@@ -101,6 +102,7 @@ def _sample(nvml: Any, device: GpuDevice) -> GpuSample:
         _scaled(_ask(nvml.nvmlDeviceGetPowerUsage, handle)),
         _scaled(_ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
         _scaled(_ask(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)),
+        _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
     )
 
 

@@ -120,6 +120,7 @@ def device_samples() -> list[DeviceSample]:
             memory_used_bytes=item.memory_used_bytes or 0,
             memory_total_bytes=item.memory_total_bytes or 0,
             power_watts=item.power_usage_watts or 0.0,
+            temperature_celsius=item.temperature_celsius or 0.0,
         )
         for item in devices.sample_gpus()
     ]

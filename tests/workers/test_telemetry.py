@@ -7,10 +7,12 @@ from typing import Any
 
 import psutil
 
+from serving import devices
 from serving.errors import FailureReason
 from serving.stats import ModelStats
 from tests.waiting import wait_until_blocking
-from workers.telemetry import ModelSampler, ProcessSampler
+from workers.messages import DeviceSample
+from workers.telemetry import ModelSampler, ProcessSampler, device_samples
 
 
 def fake_model(name: str = "m", version: int = 1) -> Any:
@@ -61,6 +63,19 @@ def test_reloaded_model_starts_from_zero():
     [sample] = sampler.sample([new])
 
     assert sample.success_count == 1
+
+
+def test_figures_of_a_device_that_it_does_not_give_are_zero(monkeypatch):
+    full = devices.GpuSample("GPU-1", 0, 0.5, 10, 20, 99.5, 300.0, 7.0, 61)
+    bare = devices.GpuSample("GPU-2", 1, None, None, None, None, None, None)
+    monkeypatch.setattr(devices, "sample_gpus", lambda: [full, bare])
+    known = [devices.GpuDevice(0, "GPU-1", "H200", 20)]
+    monkeypatch.setattr(devices, "list_gpus", lambda: known)
+
+    assert device_samples() == [
+        DeviceSample(0, "GPU-1", "H200", 0.5, 10, 20, 99.5, 61),
+        DeviceSample(1, "GPU-2", "GPU", 0.0, 0, 0),
+    ]
 
 
 def test_processes_below_this_one_count():
