@@ -7,12 +7,10 @@ requests and log. The process dies with its parent.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -30,6 +28,7 @@ from serving.backends.base import (
     ModelInstance,
     Placement,
 )
+from serving.child_program import die_with_parent
 from serving.config.decode import InstanceKind, decode
 from serving.config.protobuf import pb
 from serving.errors import BackendError, InternalError, ServingError
@@ -45,7 +44,6 @@ from serving.instance.shared_tensors import (
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
-_PR_SET_PDEATHSIG = 1
 MAX_ERROR_CHARACTERS = 8192
 
 _decode_load = msgspec.msgpack.Decoder(wire.Load).decode
@@ -222,12 +220,6 @@ class InstanceServer:
         self._channel.send(wire.pack(wire.Kind.CLOSED, wire.Closed(error)))
 
 
-def _die_with_parent(parent_pid: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)  # the parent died before the line above took effect
-
-
 def _context_of(load: wire.Load) -> ModelContext:
     config = pb.ModelConfig.FromString(load.config)
     return ModelContext(
@@ -256,8 +248,7 @@ def _load(channel: BlockingChannel, load: wire.Load) -> InstanceServer:
 
 def main() -> int:
     descriptor, parent_pid = int(sys.argv[1]), int(sys.argv[2])
-    _die_with_parent(parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(parent_pid)
     os.set_inheritable(descriptor, False)
     channel = BlockingChannel(socket.socket(fileno=descriptor))
     core_logger = logging.getLogger("serving")

@@ -16,15 +16,13 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-import serving
+from serving import child_program
 
 logger = logging.getLogger("serving.models")
 
@@ -37,13 +35,6 @@ _FINAL_READS = 64
 """More than a pipe holds."""
 _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="instance-forker")
 
-# Large temporary arrays are reused instead of being mapped and unmapped each time (page faults).
-_MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "MALLOC_TRIM_THRESHOLD_": "268435456",
-    "MALLOC_TOP_PAD_": "16777216",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
@@ -55,23 +46,10 @@ class ExitReport:
     """The last lines of its standard error."""
 
     def __str__(self) -> str:
-        text = describe_exit(self.return_code)
+        text = child_program.describe_exit(self.return_code)
         if self.last_errors:
             text += f"; its last lines on standard error: {self.last_errors}"
         return text
-
-
-def describe_exit(return_code: int) -> str:
-    if return_code >= 0:
-        return f"exited with code {return_code}"
-    try:
-        name = signal.Signals(-return_code).name
-    except ValueError:
-        name = f"number {-return_code}"
-    text = f"was killed by signal {name}"
-    if -return_code == signal.SIGKILL:
-        text += " (where nobody sent it, the kernel had run out of memory)"
-    return text
 
 
 class _Lines:
@@ -205,22 +183,13 @@ def _fork(
     name: str, model: str, sock: socket.socket, on_exit: Callable[[ExitReport], None]
 ) -> ChildProcess:
     descriptor = sock.fileno()
-    arguments = ["-u", "-P", "-m", "serving.instance.child", str(descriptor), str(os.getpid())]
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, *arguments],
+        child_program.command("serving.instance.child", descriptor, os.getpid()),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=(descriptor,),
-        env=child_environment(),
+        env=child_program.environment(),
         start_new_session=True,
     )
     return ChildProcess(process, name, model, on_exit)
-
-
-def child_environment() -> dict[str, str]:
-    """This process's environment, with the core importable and the allocator tuned."""
-    root = str(Path(serving.__file__).resolve().parents[1])
-    path = os.environ.get("PYTHONPATH", "")
-    search = [root, *(item for item in path.split(os.pathsep) if item and item != root)]
-    return _MALLOC | dict(os.environ) | {"PYTHONPATH": os.pathsep.join(search)}

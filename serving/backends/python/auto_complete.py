@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-import serving
+from serving import child_program
 from serving.backends.base import ModelContext
 from serving.backends.python import model_file, pb_utils
 from serving.config.decode import decode
@@ -69,12 +69,12 @@ def _run(context: ModelContext, request: bytes, timeout_s: float) -> _Result:
     try:
         with open(reader, "rb") as results:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-u", "-P", "-m", __name__, str(writer), str(os.getpid())],
+                child_program.command(__name__, writer, os.getpid()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(writer,),
-                env=_environment(),
+                env=child_program.environment(),
                 start_new_session=True,
             )
             os.close(writer)
@@ -102,9 +102,7 @@ def _await(
     if process.returncode == 0 and data:
         return msgspec.msgpack.decode(data, type=_Result)
     tail = err.decode("utf-8", "replace").strip()[-_MAX_TAIL_CHARACTERS:]
-    ended = f"exited with code {process.returncode}"
-    if process.returncode < 0:
-        ended = f"was killed by signal {-process.returncode}"
+    ended = child_program.describe_exit(process.returncode)
     raise ModelLoadError(
         f"model '{name}': the process of {_HOOK} {ended}" + (f": {tail}" if tail else "")
     )
@@ -113,12 +111,6 @@ def _await(
 def _log_lines(name: str, level: int, output: bytes) -> None:
     for line in output.decode("utf-8", "replace").splitlines():
         logger.log(level, "%s %s: %s", name, _HOOK, line, extra={"model": name})
-
-
-def _environment() -> dict[str, str]:
-    root = str(Path(serving.__file__).resolve().parents[1])
-    path = os.environ.get("PYTHONPATH", "")
-    return dict(os.environ) | {"PYTHONPATH": root + (os.pathsep + path if path else "")}
 
 
 def _complete(context: ModelContext) -> bytes:
@@ -142,14 +134,8 @@ def _complete(context: ModelContext) -> bytes:
 
 
 def main() -> int:
-    import ctypes
-    import signal
-
     writer, parent_pid = int(sys.argv[1]), int(sys.argv[2])
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
-    if os.getppid() != parent_pid:
-        return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child_program.die_with_parent(parent_pid)
     logging.basicConfig(level=logging.DEBUG, format="%(message)s")
     os.set_inheritable(writer, False)
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
