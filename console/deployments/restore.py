@@ -1,6 +1,6 @@
 """What a roll back puts back: the config text and the versions that were served.
 
-Called by `services.rollback` inside its transaction; the file is written under the model's lock.
+Called by `services.rollback` before its transaction; the file is written under the model's lock.
 """
 
 from __future__ import annotations

@@ -93,7 +93,6 @@ def unload_model(
     return _start(deployment)
 
 
-@transaction.atomic
 def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
     """Restore what was wanted and served before `deployment`: config, policy, versions, workers.
 
@@ -114,20 +113,22 @@ def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
     if selectors.model_exists(model):
         before = configs.current_revision(model)
         revision = restore_config(actor=actor, deployment=deployment)
-    new = _create(
-        Action.ROLLBACK,
-        actor=actor,
-        model=model,
-        worker_ids=None,
-        versions=None,
-        reason=f"Undo deployment {deployment.pk}",
-        rollback_of=deployment,
-    )
-    new.previous_revision, new.revision = before, revision
-    new.versions = versions_to_restore(deployment)
-    new.save(update_fields=["previous_revision", "revision", "versions"])
-    desired.replace(new, _rows_before(deployment, new.versions))
-    return _start(new)
+    # Files first, each under its model's lock; a transaction must not wait for those.
+    with transaction.atomic():
+        new = _create(
+            Action.ROLLBACK,
+            actor=actor,
+            model=model,
+            worker_ids=None,
+            versions=None,
+            reason=f"Undo deployment {deployment.pk}",
+            rollback_of=deployment,
+        )
+        new.previous_revision, new.revision = before, revision
+        new.versions = versions_to_restore(deployment)
+        new.save(update_fields=["previous_revision", "revision", "versions"])
+        desired.replace(new, _rows_before(deployment, new.versions))
+        return _start(new)
 
 
 def _rows_before(deployment: Deployment, versions: list[int] | None) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from console.core.background import start_on_commit
@@ -47,17 +47,14 @@ def directory_for(model: str) -> Path:
 
 @contextmanager
 def model_lock(model: str) -> Iterator[None]:
-    """Only one process changes the files of a model at a time."""
+    """Only one process changes the files of a model at a time.
+
+    Taken before a transaction begins, never inside one: on SQLite a transaction excludes all other
+    writers, and one of them may hold this lock.
+    """
     folder = staging.hidden_root() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    with file_lock(folder / f"{model}.lock"):
-        yield
-
-
-@contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """An exclusive lock that ends with its holder, whatever happens to that."""
-    with path.open("w", encoding="ascii") as file:
+    with (folder / f"{model}.lock").open("w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -112,10 +109,13 @@ def record_revision(
     model: str, text: str | None, *, actor: Any, source: RevisionSource | str, reason: str = ""
 ) -> ConfigRevision:
     """The newest revision when it has this text already, else a new one."""
-    with transaction.atomic():
-        # A writer lock on SQLite, a plain savepoint elsewhere: the constraint on (model, number)
-        # decides between two writers.
-        return _record(model, text, actor, source, reason)
+    try:
+        with transaction.atomic():
+            return _record(model, text, actor, source, reason)
+    except IntegrityError:
+        # Another process took the number between our look and our write; it is there now.
+        with transaction.atomic():
+            return _record(model, text, actor, source, reason)
 
 
 def _record(

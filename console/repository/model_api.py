@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import FileResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -13,6 +12,7 @@ from rest_framework.views import APIView
 
 from console.core.permissions import RoleAdmin, RoleViewer
 from console.repository import checks, configs, selectors, services
+from console.repository.download import Download
 from console.repository.serializers import (
     ConfigSave,
     ConfigShape,
@@ -68,18 +68,13 @@ class File(APIView):
     permission_classes = (RoleViewer,)
 
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
-    def get(self, request: Request, model: str, path: str) -> FileResponse:
+    def get(self, request: Request, model: str, path: str) -> Download:
         """Download one file."""
         configs.model_directory(model)
         found = selectors.resolve(f"{model}/{path}")
         if not found.is_file():
             raise NotFoundError(f"'{model}/{path}' is a folder.")
-        return FileResponse(
-            found.open("rb"),
-            as_attachment=True,
-            filename=found.name,
-            content_type="application/octet-stream",
-        )
+        return Download(found)
 
 
 class Config(ReadOrOperate):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib import messages
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -17,6 +17,7 @@ from console.core.permissions import require_role
 from console.deployments import selectors as deployments
 from console.repository import checks, selectors, services, staging
 from console.repository.arrange import CONFIG_NAME
+from console.repository.download import Download
 from console.repository.models import TrashEntry
 from serving.errors import NotFoundError, ServingError
 
@@ -32,12 +33,7 @@ def browse(request: HttpRequest, path: str = "") -> HttpResponseBase:
     if found.is_dir() or not path.strip("/"):
         return _folder(request, path, found)
     if "download" in request.GET:
-        return FileResponse(
-            found.open("rb"),
-            as_attachment=True,
-            filename=found.name,
-            content_type="application/octet-stream",
-        )
+        return Download(found)
     if "sha256" in request.GET:
         digest = selectors.digest_of(path.strip("/"))
         return render(request, "repository/_digest.html", {"digest": digest})

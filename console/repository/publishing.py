@@ -56,27 +56,41 @@ def publish_upload(*, actor: Any, upload: Upload) -> ConfigRevision:
 
     The upload row, the config revision and the audit entry are one transaction with the files.
     """
-    with transaction.atomic():
-        upload = Upload.objects.select_for_update().get(pk=upload.pk)
-        _check_publishable(upload)
-        with configs.model_lock(upload.model):
-            undo = Undo()
-            try:
-                revision = _publish_files(actor, upload, undo)
-                upload.state = UploadState.PUBLISHED
-                upload.published_at = timezone.now()
-                upload.save(update_fields=["state", "published_at", "updated_at"])
-                audit.record(actor, "publish upload", upload.model, _audit_detail(upload, revision))
-            except OSError as error:
-                undo.revert()
-                raise InternalError(
-                    f"The files of '{upload.model}' could not be moved into the repository "
-                    f"({error.strerror}); nothing was published."
-                ) from error
-            except BaseException:
-                undo.revert()
-                raise
-        transaction.on_commit(staging.area(upload.id).remove)
+    try:
+        with staging.area(upload.id).lock():
+            upload.refresh_from_db()
+            if upload.state == UploadState.CHECKED and upload.model:
+                with configs.model_lock(upload.model):
+                    return _publish_locked(actor, upload)
+    except FileNotFoundError as error:
+        raise RefusedError(_gone(upload)) from error
+    raise RefusedError(_gone(upload))
+
+
+def _gone(upload: Upload) -> str:
+    return f"The upload is {upload.state}; only a checked upload can be published."
+
+
+def _publish_locked(actor: Any, upload: Upload) -> ConfigRevision:
+    undo = Undo()
+    try:
+        with transaction.atomic():
+            _check_publishable(upload)
+            revision = _publish_files(actor, upload, undo)
+            upload.state = UploadState.PUBLISHED
+            upload.published_at = timezone.now()
+            upload.save(update_fields=["state", "published_at", "updated_at"])
+            audit.record(actor, "publish upload", upload.model, _audit_detail(upload, revision))
+            transaction.on_commit(staging.area(upload.id).remove)
+    except OSError as error:
+        undo.revert()
+        raise InternalError(
+            f"The files of '{upload.model}' could not be moved into the repository "
+            f"({error.strerror}); nothing was published."
+        ) from error
+    except BaseException:
+        undo.revert()
+        raise
     return revision
 
 
@@ -90,8 +104,6 @@ def _audit_detail(upload: Upload, revision: ConfigRevision) -> dict[str, object]
 
 
 def _check_publishable(upload: Upload) -> None:
-    if upload.state != UploadState.CHECKED:
-        raise RefusedError(f"The upload is {upload.state}; only a checked upload can be published.")
     if upload.error_count:
         raise RefusedError(
             f"The checks found {upload.error_count} error(s); mend them first.",

@@ -8,11 +8,13 @@ so no scan of the repository takes it for a model, and a rename out of it is ato
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
@@ -82,6 +84,16 @@ class StagingArea:
 
     def remove(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One thread or process at a time lays out, checks or publishes this upload.
+
+        Raises FileNotFoundError when the upload's folder is gone.
+        """
+        with (self.root / "lock").open("w", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def received_bytes(self, path: str) -> int:
         """How far the file `path` has come."""

@@ -34,7 +34,7 @@ def validate_upload(upload_id: str) -> Upload | None:
     if not place.root.is_dir():
         return None
     # A second run of the same task (redelivery, sweep) waits here and then finds nothing to do.
-    with configs.file_lock(place.root / "lock"):
+    with place.lock():
         upload = Upload.objects.filter(pk=upload_id, state=UploadState.CHECKING).first()
         if upload is not None:
             _validate(upload)
@@ -56,8 +56,15 @@ def _validate(upload: Upload) -> None:
 
 
 def check_again(upload: Upload) -> Upload:
-    """Lay out and check once more, from the unpacked files."""
-    _check(upload)
+    """Lay out and check once more, from the unpacked files. Raises RefusedError."""
+    try:
+        with staging.area(upload.id).lock():
+            state = Upload.objects.values_list("state", flat=True).get(pk=upload.pk)
+            if state != UploadState.CHECKED:
+                raise RefusedError(f"The upload is {state} meanwhile; nothing was changed.")
+            _check(upload)
+    except FileNotFoundError as error:
+        raise RefusedError("The staged files are gone; upload them again.") from error
     return upload
 
 

@@ -46,17 +46,15 @@ def delete_model_files(*, actor: Any, model: str) -> TrashEntry:
     return entry
 
 
-@transaction.atomic
 def _into_trash(actor: Any, model: str, version: str, folder: Path) -> TrashEntry:
     name = f"{model}-{version or 'all'}-{uuid.uuid4().hex[:8]}"
     trash_root().mkdir(parents=True, exist_ok=True)
-    entry = TrashEntry.objects.create(model=model, version=version, folder=name, actor=actor)
-    with configs.model_lock(model):
+    with configs.model_lock(model), transaction.atomic():
+        entry = TrashEntry.objects.create(model=model, version=version, folder=name, actor=actor)
         os.rename(folder, trash_root() / name)
     return entry
 
 
-@transaction.atomic
 def restore(*, actor: Any, entry: TrashEntry) -> None:
     """Put a deleted version or model back. Raises RefusedError, NotFoundError."""
     source = trash_root() / entry.folder
@@ -65,13 +63,13 @@ def restore(*, actor: Any, entry: TrashEntry) -> None:
     target = configs.directory_for(entry.model)
     if entry.version:
         target = configs.model_directory(entry.model) / entry.version
-    with configs.model_lock(entry.model):
+    with configs.model_lock(entry.model), transaction.atomic():
         if target.exists():
             raise RefusedError(f"'{entry}' is in the repository again; delete that first.")
+        entry.restored_at = timezone.now()
+        entry.save(update_fields=["restored_at"])
+        audit.record(actor, "restore", str(entry), {"trash": entry.pk})
         os.rename(source, target)
-    entry.restored_at = timezone.now()
-    entry.save(update_fields=["restored_at"])
-    audit.record(actor, "restore", str(entry), {"trash": entry.pk})
 
 
 def restore_missing(*, actor: Any, model: str, versions: list[int]) -> list[int]:
