@@ -19,11 +19,18 @@ def server_arguments() -> tuple[str, ...]:
     return (
         f"--model-repository={DATA / 'models'}",
         "--model-control-mode=explicit",
-        "--load-model=*",
+        *(f"--load-model={name}" for name in named_models()),
         "--exit-on-error=false",
         "--strict-readiness=false",
         "--http-header-forward-pattern=X-Fwd-.*",
     )
+
+
+def named_models() -> list[str]:
+    """The models that some case asks for."""
+    paths = (case["request"]["path"].split("/") for case in load_cases())
+    names = {path[3] for path in paths if path[1:3] == ["v2", "models"] and len(path) > 3}
+    return sorted(name for name in names if name and (DATA / "models" / name).is_dir())
 
 
 def known_differences() -> dict[str, str]:
