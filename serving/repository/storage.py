@@ -95,7 +95,10 @@ class RootListing:
 
     def find(self, name: str) -> list[Path]:
         """Directories of one model, looked up afresh."""
-        return [root / name for root in self._roots if (root / name).is_dir()]
+        if name.startswith("."):
+            return []
+        # os.path.isdir says no to a name that the file system cannot even hold; Path.is_dir raises.
+        return [root / name for root in self._roots if os.path.isdir(root / name)]
 
     def stamps(self, served: Mapping[str, Path]) -> tuple[dict[str, ModelStamp], list[str]]:
         """Stamps of all models, and the names that lie in several roots.

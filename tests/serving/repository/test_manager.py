@@ -162,9 +162,11 @@ async def test_bad_config_is_a_row_without_version_until_mended(root, bench):
     assert bench.rows() == ["m:1 READY"]
 
 
-async def test_unknown_name_fails_to_load_and_leaves_no_row(root, bench):
-    with pytest.raises(InvalidArgumentError, match="failed to load 'nope', failed to poll"):
-        await bench.manager.load("nope")
+@pytest.mark.parametrize("name", ["nope", ".hidden", "x" * 300, "\udcff", "a\nb"])
+async def test_unknown_name_fails_to_load_and_leaves_no_row(root, bench, name):
+    (root / ".hidden" / "1").mkdir(parents=True)
+    with pytest.raises(InvalidArgumentError, match="(?s)failed to load '.*', failed to poll"):
+        await bench.manager.load(name)
     assert bench.rows() == []
 
 
