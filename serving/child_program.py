@@ -23,8 +23,9 @@ _MALLOC = {
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """Unbuffered output; the current directory is not searched for modules."""
-    return [sys.executable, "-u", "-P", "-m", module, *map(str, arguments)]
+    """Unbuffered output, a traceback on a fault, no modules from the current directory."""
+    options = ["-u", "-P", "-X", "faulthandler"]
+    return [sys.executable, *options, "-m", module, *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:

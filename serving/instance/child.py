@@ -136,7 +136,8 @@ class InstanceServer:
         done.input_end_ns = times.input_end_ns
         done.output_start_ns = times.output_start_ns or time.monotonic_ns()
         collected, self._collected = self._collected or [], None
-        if done.error is not None:
+        if done.error is not None or not self._context.spec.is_decoupled:
+            # The worker fails those that execute left without an answer.
             for request in requests:
                 self._numbers.pop(request, None)
         del requests

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from serving.datatypes import BY_DTYPE
@@ -331,3 +332,25 @@ async def test_a_failing_execute_names_the_backend_as_the_cause(tmp_path: Path):
 
 def test_bfloat16_is_a_type_of_the_wire():
     assert np.dtype(ml_dtypes.bfloat16) in BY_DTYPE
+
+
+async def test_an_onnx_model_can_be_isolated_too(tmp_path: Path):
+    node = onnx.helper.make_node("Add", ["IN", "IN"], ["OUT"])
+    kind = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [node],
+        "double",
+        [onnx.helper.make_tensor_value_info("IN", kind, ["n"])],
+        [onnx.helper.make_tensor_value_info("OUT", kind, ["n"])],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    context = context_for(tmp_path, None, CONFIG.replace('"python"', '"onnxruntime"'))
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
+    onnx.save(model, str(context.version_directory / "model.onnx"))
+
+    async with hosted(context, "onnxruntime") as host:
+        small = output(await ask_one(host, np.ones(3, np.float32)))
+        big = output(await ask_one(host, np.ones(100_000, np.float32)))
+
+    assert small.tolist() == [2, 2, 2]
+    assert (big == 2).all()

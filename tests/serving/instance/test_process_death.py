@@ -63,7 +63,7 @@ def order(what: int) -> np.ndarray:
     ("what", "told"),
     [
         (1, ["exited with code 3", "last words"]),
-        (2, ["was killed by signal SIGSEGV"]),
+        (2, ["was killed by signal SIGSEGV", "Segmentation fault", "model.py", "in execute"]),
         (3, ["exited with code 5"]),
     ],
 )
