@@ -135,11 +135,6 @@ class ModelHeader:
         return f"{person} asked for it to be served." if person else "It should be served."
 
     @property
-    def is_changing(self) -> bool:
-        """Will the header look different soon without anybody doing anything?"""
-        return self.state in (LOADING, UNLOADING) or self.open_deployment is not None
-
-    @property
     def can_unload(self) -> bool:
         return self.row.is_served or self.state == LOADING
 

@@ -12,7 +12,7 @@ from console.catalog import selectors
 from console.catalog.actions import attempt
 from console.catalog.config_pages import saved_config
 from console.catalog.forms import PolicyForm
-from console.catalog.views import page
+from console.catalog.views import TABS, page
 from console.core.permissions import Role, require_role
 from console.deployments import services as deployments
 from console.repository import services as repository
@@ -27,18 +27,33 @@ def versions(request: HttpRequest, name: str) -> HttpResponse:
 
 def _show(request: HttpRequest, name: str, form: PolicyForm | None, status: int) -> HttpResponse:
     context = page(name, "versions")
-    header = context["header"]
-    policy = _policy(header)
-    available = list(header.directory.versions) if header.directory else []
-    selected = policies.selected(policy, available)
+    policy = _policy(context["header"])
     context |= {
         "form": form or PolicyForm(initial=policies.initial(policy)),
         "is_policy_open": form is not None,
         "policy_words": policies.in_words(policy),
-        "rows": selectors.version_rows(header, selected),
-        "selected": selected,
+        "rows": rows_of(context["header"]),
     }
     return render(request, "catalog/versions.html", context, status=status)
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def live_parts(request: HttpRequest, name: str) -> HttpResponse:
+    """The parts of the tab `?tab=` that change by themselves, the header first."""
+    context = page(name, _tab(request.GET.get("tab", "")))
+    if context["tab"] == "versions":
+        context["rows"] = rows_of(context["header"])
+    return render(request, "catalog/_live.html", context)
+
+
+def _tab(wanted: str) -> str:
+    return wanted if wanted in dict(TABS) else "model"
+
+
+def rows_of(header: selectors.ModelHeader) -> list[selectors.VersionRow]:
+    available = list(header.directory.versions) if header.directory else []
+    return selectors.version_rows(header, policies.selected(_policy(header), available))
 
 
 def _policy(header: selectors.ModelHeader) -> pb.ModelVersionPolicy:
@@ -95,7 +110,7 @@ def unload_version(request: HttpRequest, name: str, version: int) -> HttpRespons
 @require_POST
 @require_role(Role.ADMIN)
 def delete_version(request: HttpRequest, name: str, version: int) -> HttpResponse:
-    if request.POST.get("confirm", "").strip() != name:
+    if request.POST.get(f"confirm-{version}", "").strip() != name:
         messages.error(request, f"Nothing was deleted: type the model's name, {name}, to confirm.")
         return redirect("catalog:versions", name)
     attempt(

@@ -31,6 +31,8 @@ TABS = [
     ("history", "History"),
 ]
 HISTORY_LENGTH = 50
+DIGEST_LENGTH = 64
+DIGEST_SHOWN = 12
 
 
 @require_http_methods(["GET", "POST"])
@@ -110,13 +112,6 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "catalog/summary.html", context)
 
 
-@require_GET
-@require_role(Role.VIEWER)
-def model_header(request: HttpRequest, name: str) -> HttpResponse:
-    """The header alone: the page asks for it while an operation runs."""
-    return render(request, "catalog/_header.html", page(name, "model"))
-
-
 @require_POST
 @require_role(Role.OPERATOR)
 def load(request: HttpRequest, name: str) -> HttpResponse:
@@ -163,13 +158,27 @@ def model_statistics(request: HttpRequest, name: str) -> HttpResponse:
 @require_role(Role.VIEWER)
 def history(request: HttpRequest, name: str) -> HttpResponse:
     context = page(name, "history")
-    own = audit.entries(search=name)
+    entries = [
+        entry
+        for entry in audit.entries(search=name)[: 4 * HISTORY_LENGTH]
+        if entry.target == name or entry.target.startswith(f"{name}/")
+    ]
     context |= {
         "deployments": deployment_selectors.deployments_for(name, HISTORY_LENGTH),
-        "entries": [
-            entry
-            for entry in own[: 4 * HISTORY_LENGTH]
-            if entry.target == name or entry.target.startswith(f"{name}/")
-        ][:HISTORY_LENGTH],
+        "entries": [(entry, _details(entry.detail)) for entry in entries[:HISTORY_LENGTH]],
     }
     return render(request, "catalog/history.html", context)
+
+
+def _details(detail: dict[str, Any]) -> str:
+    """What an audit entry adds, without what is empty; digests cut short."""
+    return " · ".join(
+        f"{key} {_detail_text(value)}" for key, value in detail.items() if value not in (None, "")
+    )
+
+
+def _detail_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    text = str(value)
+    return text[:DIGEST_SHOWN] if len(text) == DIGEST_LENGTH and text.isalnum() else text

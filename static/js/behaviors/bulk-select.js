@@ -1,12 +1,15 @@
 // The models list: choosing several, and the dialog that names what loading or unloading does.
-// While models are on their way (data-busy) and nothing is chosen, the list is fetched again.
+// While nothing is chosen the list is fetched again, sooner while models are on their way (data-busy).
 
-const REFRESH_MS = 2500;
+import { isPaused } from "../live.js";
+
+const BUSY_MS = 2000;
+const CALM_MS = 5000;
 
 export function connect(list) {
   const part = (name) => list.querySelector(`[data-part="${name}"]`);
   const boxes = [...list.querySelectorAll('[data-part="one"]')];
-  const timer = list.dataset.busy === undefined ? 0 : setInterval(() => refresh(list, boxes), REFRESH_MS);
+  const timer = setInterval(() => refresh(list, boxes), list.dataset.busy === undefined ? CALM_MS : BUSY_MS);
   if (!part("dialog")) return () => clearInterval(timer);
   const chosen = () => boxes.filter((box) => box.checked);
   const update = () => {
@@ -62,6 +65,6 @@ function unloading(queued) {
 }
 
 function refresh(list, boxes) {
-  const isQuiet = !document.hidden && boxes.every((box) => !box.checked) && !list.contains(document.activeElement);
+  const isQuiet = !document.hidden && !isPaused() && boxes.every((box) => !box.checked) && !list.contains(document.activeElement);
   if (isQuiet && list.isConnected) window.htmx?.ajax("GET", location.href, { target: list, swap: "outerHTML" });
 }
