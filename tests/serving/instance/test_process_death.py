@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -10,14 +11,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import uvloop
 
+from serving.clock import LoopClock
 from serving.errors import ErrorCode, FailureReason
 from serving.instance.process import ProcessHost
 from serving.instance.restart import RestartPolicy
 from tests.fakes import FakeClock
 from tests.serving.instance.python_models import (
+    BACKEND,
     CONFIG,
     IDENTITY,
     Execution,
@@ -26,6 +30,7 @@ from tests.serving.instance.python_models import (
     context_for,
     hosted,
     output,
+    placed,
     request,
 )
 from tests.waiting import wait_until, wait_until_blocking
@@ -350,3 +355,38 @@ def test_a_child_of_a_python_model_imports_nothing_heavy():
     )
 
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 200])
+async def test_a_start_that_is_given_up_leaves_no_process(tmp_path: Path, turns: int):
+    model = IDENTITY + "\n    def initialize(self, args):\n        __import__('time').sleep(9)\n"
+    context = context_for(tmp_path, model)
+    clock = LoopClock(asyncio.get_running_loop())
+    host = ProcessHost(context, BACKEND, placed(context), clock=clock)
+    before = set(psutil.Process().children())
+
+    starting = asyncio.create_task(host.start())
+    for _ in range(turns):
+        await asyncio.sleep(0.001)
+    starting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert set(psutil.Process().children()) == before
+    await host.stop()
+
+
+async def test_deaths_of_idle_processes_leak_no_descriptor(tmp_path: Path):
+    context = context_for(tmp_path, IDENTITY)
+    async with hosted(context):
+        pass
+    before = len(os.listdir("/proc/self/fd"))
+
+    for _ in range(5):
+        async with hosted(context) as host:
+            await ask_one(host, np.zeros(100_000, np.float32))
+            os.kill(host.pid, signal.SIGKILL)
+            await wait_until(lambda host=host: not host.is_ready)
+
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
