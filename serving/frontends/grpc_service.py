@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,7 @@ def _answers_errors(handler: Handler) -> Handler:
 class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     def __init__(self, server: ModelServer) -> None:
         self._server = server
+        self._operations: set[asyncio.Task[None]] = set()
 
     # --- health and metadata ---------------------------------------------------------------
 
@@ -173,10 +174,17 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             if value.WhichOneof("parameter_choice") != "bool_param":
                 raise InvalidArgumentError("unload parameter 'unload_dependents' must be a bool")
             unload_dependents = value.bool_param
-        await asyncio.shield(
+        await self._to_the_end(
             self._server.unload_model(request.model_name, unload_dependents=unload_dependents)
         )
         return pb.RepositoryModelUnloadResponse()
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """A client that goes away does not stop it: no model is left half loaded."""
+        task = asyncio.ensure_future(work)
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
+        await asyncio.shield(task)
 
     # --- extensions that this release does not have ----------------------------------------
 

@@ -26,6 +26,7 @@ from serving.frontends.http_messages import (
 )
 from serving.frontends.http_repository import RepositoryRoutes
 from serving.options import FrontendOptions
+from serving.protocol.parameters import version_number
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
@@ -81,7 +82,7 @@ class HttpRoutes:
         route = self._routes.get(key)
         if route is None:
             route = self._find(*key)
-            if len(self._routes) < _MAX_CACHED_ROUTES:
+            if len(self._routes) < _MAX_CACHED_ROUTES and route[0] is not _not_found:
                 self._routes[key] = route
         handler, model, version = route
         try:
@@ -110,7 +111,7 @@ class HttpRoutes:
             return self._fixed[path], "", -1
         match = _MODEL_PATH.fullmatch(path)
         if match is not None:
-            version = int(match["version"][:20]) if match["version"] else -1
+            version = version_number(match["version"]) if match["version"] else -1
             rest = match["rest"] or ""
             if rest == "/trace/setting" and version >= 0:
                 return None, "", -1

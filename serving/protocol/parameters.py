@@ -56,6 +56,12 @@ def apply_forwarded_header(request: InferenceRequest, name: str, value: str) -> 
     request.parameters[name] = value
 
 
+def version_number(digits: str) -> int:
+    """The number that `digits` spell; what no version can have becomes 2**63."""
+    significant = digits.lstrip("0") or "0"
+    return int(significant) if len(significant) < 19 else 2**63
+
+
 def bool_value(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise _wrong_type(name, "a bool", value)

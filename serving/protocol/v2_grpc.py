@@ -16,7 +16,7 @@ from serving.datatypes import BY_NAME, DataType, element_count
 from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from serving.protocol import v2_binary
 from serving.protocol.classification import classify
-from serving.protocol.parameters import apply_parameter
+from serving.protocol.parameters import apply_parameter, version_number
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
 from serving.response import InferenceResponse, ParameterValue
 
@@ -46,7 +46,7 @@ def parse_version(text: str, model: str) -> int:
             f"model '{model}' has no version '{text[:40]}': versions are numbers, empty means the "
             "latest"
         )
-    return int(text[:20])
+    return version_number(text)
 
 
 def decode_request(message: Any, spec: ModelSpec, version: int) -> InferenceRequest:

@@ -37,6 +37,8 @@ async def post(client: RawClient, path: str, body: Any = b"", **headers: str) ->
         ("GET", "/v2", 200),
         ("GET", "/v2/models/identity", 200),
         ("GET", "/v2/models/identity/versions/01", 200),
+        ("GET", "/v2/models/identity/versions/" + "0" * 30 + "1", 200),
+        ("GET", "/v2/models/identity/versions/" + "0" * 30 + "12", 404),
         ("GET", "/v2/models/identity/ready", 200),
         ("GET", "/v2/models/identity/config", 200),
         ("GET", "/v2/models/identity/stats", 200),
