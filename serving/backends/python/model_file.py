@@ -21,6 +21,7 @@ CLASS_NAME = "TritonPythonModel"
 DEFAULT_FILENAME = "model.py"
 MAX_FRAMES = 20
 MAX_ERROR_CHARACTERS = 8192
+_IMPORT_PATH = Path(__file__).resolve().parent / "import_path"
 _CORE = str(Path(__file__).resolve().parents[2])
 
 
@@ -74,7 +75,7 @@ def import_model(context: ModelContext) -> type[Any]:
     version_directory = str(context.version_directory)
     pb_utils.install(version_directory)
     sys.path.insert(0, version_directory)
-    sys.path.append(str(context.model_directory))
+    sys.path += [str(context.model_directory), str(_IMPORT_PATH)]
     # The version folder is the package, as in Triton, so that relative imports work.
     name = f"{context.version}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -8,43 +8,16 @@ import numpy as np
 import pytest
 
 from serving.errors import ErrorCode, FailureReason
-from serving.response import InferenceResponse
+from tests.serving.backends.python.writing import answers, model
 from tests.serving.instance.python_models import (
     CONFIG,
-    Execution,
-    ask,
     ask_one,
     context_for,
     hosted,
     output,
-    request,
 )
 
-DECOUPLED = CONFIG + "model_transaction_policy { decoupled: true }"
 TWO_OUTPUTS = CONFIG + 'output { name: "MORE" data_type: TYPE_INT32 dims: [1] }'
-
-
-def model(body: str, extra: str = "") -> str:
-    """A model whose execute is `body`; `ok()` makes a good response."""
-    lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
-    return f"""import threading
-import numpy as np
-import triton_python_backend_utils as pb_utils
-from triton_python_backend_utils import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
-
-def ok(value=1.0):
-    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([value], np.float32))])
-
-class TritonPythonModel:
-    def execute(self, requests):
-{lines}
-{extra}
-"""
-
-
-async def answers(directory: Path, body: str, count: int = 1) -> list[InferenceResponse]:
-    async with hosted(context_for(directory, model(body))) as host:
-        return await ask(host, *(request() for _ in range(count)))
 
 
 @pytest.mark.parametrize(
@@ -241,108 +214,6 @@ async def test_what_this_release_lacks_says_so_when_it_is_used(
     assert "is not supported by this release of Conch" in response.error.message
 
 
-async def test_a_sender_answers_in_the_place_of_the_list(tmp_path: Path):
-    body = """
-sender = requests[0].get_response_sender()
-sender.send(ok(3.0))
-sender.send(flags=FINAL)
-return None
-"""
-    (response,) = await answers(tmp_path, body)
-
-    assert output(response)[0] == 3
-    assert response.is_final
-
-
-@pytest.mark.parametrize(
-    ("calls", "told"),
-    [
-        ("s.send()", "it is needed when flags are 0"),
-        ("s.send(ok(), flags=2)", "flags must be 0 or"),
-        ("s.send(5)", "expected an InferenceResponse, not int"),
-        ("s.send(flags=FINAL)", "sends a response before the final flag"),
-        ("s.send(ok()); s.send(ok())", "sends one response only"),
-    ],
-)
-async def test_a_misused_sender_raises_in_the_model(tmp_path: Path, calls: str, told: str):
-    body = f"""
-s = requests[0].get_response_sender()
-try:
-    {calls}
-except pb_utils.TritonModelException as error:
-    return [pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))]
-"""
-    (response,) = await answers(tmp_path, body)
-
-    assert response.error is not None
-    # The list comes after a response that a sender holds: that is refused as well.
-    assert told in response.error.message or "in the list as well" in response.error.message
-
-
-async def test_a_closed_sender_stays_closed_and_the_first_answer_stands(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    body = """
-s = requests[0].get_response_sender()
-s.send(ok(3.0), flags=FINAL)
-try:
-    s.send(ok(4.0))
-except pb_utils.TritonModelException as error:
-    pb_utils.Logger.log_warn(str(error))
-return [None]
-"""
-    (response,) = await answers(tmp_path, body)
-
-    assert output(response)[0] == 3
-    assert "the response sender is closed" in caplog.text
-
-
-async def test_a_decoupled_model_answers_many_times_also_after_execute(tmp_path: Path):
-    body = """
-def later(sender):
-    for value in range(3):
-        sender.send(ok(float(value)))
-    sender.send(flags=FINAL)
-for r in requests:
-    threading.Thread(target=later, args=(r.get_response_sender(),)).start()
-"""
-    async with hosted(context_for(tmp_path, model(body), DECOUPLED)) as host:
-        execution = Execution([request(), request()]).start(host)
-        last = await execution.finish()
-
-    for had in execution.responses.values():
-        assert [item.outputs[0].array[0] for item in had[:-1]] == [0, 1, 2]
-    assert all(item.is_final and item.is_null and not item.outputs for item in last)
-
-
-async def test_a_decoupled_model_hears_that_its_caller_went_away(tmp_path: Path):
-    body = """
-def later(sender):
-    sender.send(ok())
-    while not sender.is_cancelled():
-        pass
-    sender.send(flags=FINAL)
-for r in requests:
-    threading.Thread(target=later, args=(r.get_response_sender(),)).start()
-"""
-    async with hosted(context_for(tmp_path, model(body), DECOUPLED)) as host:
-        asked = request()
-        execution = Execution([asked]).start(host)
-        await execution.done
-        asked.cancel()
-
-        (response,) = await execution.finish()
-    assert response.is_final
-
-
-async def test_a_decoupled_model_must_not_return_a_list(tmp_path: Path):
-    async with hosted(context_for(tmp_path, model("return [ok()]"), DECOUPLED)) as host:
-        response = await ask_one(host)
-
-    assert response.error is not None
-    assert "a decoupled model must return None" in response.error.message
-
-
 async def test_bfloat16_goes_through_dlpack(tmp_path: Path):
     import ml_dtypes
 
@@ -379,21 +250,31 @@ return [pb_utils.InferenceResponse([broken]), ok()]
     assert served.error is None
 
 
-async def test_a_late_answer_of_a_request_that_has_failed_is_dropped(tmp_path: Path):
-    body = """
-def later(sender):
-    while True:
-        try:
-            sender.send(ok())
-        except Exception:
-            return
-threading.Thread(target=later, args=(requests[0].get_response_sender(),)).start()
-raise ValueError("after all")
-"""
-    async with hosted(context_for(tmp_path, model(body), DECOUPLED)) as host:
-        pid = host.pid
-        for _ in range(5):
-            (last,) = await Execution([request()]).start(host).finish()
-            assert last.error is not None
+async def test_a_model_may_compute_in_processes_of_its_own(tmp_path: Path):
+    source = """
+import multiprocessing
+import numpy as np
+import triton_python_backend_utils as pb_utils
 
-        assert host.pid == pid
+def double(value):
+    return pb_utils.Tensor("T", np.array([value * 2], np.float32)).as_numpy()[0]
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.pool = multiprocessing.get_context("spawn").Pool(1)
+
+    def execute(self, requests):
+        values = [self.pool.apply(double, (float(r.inputs()[0].as_numpy()[0]),)) for r in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([value], np.float32))])
+            for value in values
+        ]
+
+    def finalize(self):
+        self.pool.terminate()
+        self.pool.join()
+"""
+    async with hosted(context_for(tmp_path, source)) as host:
+        got = output(await ask_one(host, np.array([21], np.float32)))
+
+    assert got[0] == 42
