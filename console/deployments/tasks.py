@@ -10,6 +10,7 @@ from django.conf import settings
 
 from console.core.background import send
 from console.deployments import operations, reconcile
+from workers.client import WorkerError
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ def follow_deployments() -> None:
         deadline = time.monotonic() + settings.CONCH_FOLLOW_SECONDS
         while operations.follow() and time.monotonic() < deadline:
             time.sleep(FOLLOW_EVERY_S)
+    except WorkerError as error:
+        logger.warning("following is left to the next round: %s", error)
     finally:
         reconcile.give_lease("follow", holder)
 
@@ -45,8 +48,8 @@ def reconcile_deployments() -> None:
         return
     try:
         reconcile.reconcile()
-    except (OSError, ConnectionError) as error:
-        logger.warning("reconcile postponed: %s", error)
+    except WorkerError as error:
+        logger.warning("this round is left out: %s", error)
     finally:
         reconcile.give_lease("reconcile", holder)
 
