@@ -23,6 +23,9 @@ class LogOptions:
     """default or ISO8601."""
 
 
+_configured: LogOptions | None = None
+
+
 class LevelFilter(logging.Filter):
     """Each level has its own switch, as in tritonserver."""
 
@@ -62,12 +65,19 @@ class TritonFormatter(logging.Formatter):
 
 def configure(options: LogOptions) -> None:
     """Send the records of this process to stderr. Replaces what was configured before."""
+    global _configured
+    _configured = options
     handler = logging.StreamHandler()
     handler.setFormatter(TritonFormatter(options.format))
     handler.addFilter(LevelFilter(options))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if options.verbose > 0 else logging.INFO)
+
+
+def configured() -> LogOptions | None:
+    """What holds now; None where the process that hosts the server has logging of its own."""
+    return _configured
 
 
 def _escaped(text: str) -> str:

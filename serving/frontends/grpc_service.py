@@ -22,6 +22,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
+from serving.frontends import extensions
 from serving.frontends.grpc_stream import InferStream
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_status
@@ -186,45 +187,57 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         task.add_done_callback(self._operations.discard)
         await asyncio.shield(task)
 
-    # --- extensions that this release does not have ----------------------------------------
-
-    @_answers_errors
-    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
-        raise _absent("system shared memory")
-
-    @_answers_errors
-    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
-        raise _absent("system shared memory")
-
-    @_answers_errors
-    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        raise _absent("system shared memory")
-
-    @_answers_errors
-    async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:
-        raise _absent("CUDA shared memory")
-
-    @_answers_errors
-    async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:
-        raise _absent("CUDA shared memory")
-
-    @_answers_errors
-    async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        raise _absent("CUDA shared memory")
-
-    @_answers_errors
-    async def TraceSetting(self, request: Any, context: Any) -> Any:
-        raise _absent("trace")
+    # --- extensions ------------------------------------------------------------------------
 
     @_answers_errors
     async def LogSettings(self, request: Any, context: Any) -> Any:
-        raise _absent("logging")
+        wanted: dict[str, object] = {}
+        for name, value in request.settings.items():
+            choice = value.WhichOneof("parameter_choice")
+            wanted[name] = None if choice is None else getattr(value, choice)
+        settings = extensions.change_log_settings(wanted)
+        message = pb.LogSettingsResponse()
+        for name, setting in settings.items():
+            target = message.settings[name]
+            if isinstance(setting, bool):
+                target.bool_param = setting
+            elif isinstance(setting, int):
+                target.uint32_param = setting
+            else:
+                target.string_param = setting
+        return message
+
+    @_answers_errors
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        extensions.check_region("system", request.name)
+        return pb.SystemSharedMemoryStatusResponse()
+
+    @_answers_errors
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        raise extensions.shared_memory_is_off("system")
+
+    @_answers_errors
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        raise extensions.shared_memory_is_off("system")
+
+    @_answers_errors
+    async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        extensions.check_region("cuda", request.name)
+        return pb.CudaSharedMemoryStatusResponse()
+
+    @_answers_errors
+    async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        raise extensions.shared_memory_is_off("cuda")
+
+    @_answers_errors
+    async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        raise extensions.shared_memory_is_off("cuda")
+
+    @_answers_errors
+    async def TraceSetting(self, request: Any, context: Any) -> Any:
+        raise UnsupportedError("the trace extension is not available in this release")
 
 
 def _refuse_repository_name(request: Any) -> None:
     if request.repository_name:
         raise UnsupportedError("'repository_name' specification is not supported")
-
-
-def _absent(what: str) -> UnsupportedError:
-    return UnsupportedError(f"the {what} extension is not available in this release")

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from serving.errors import ServingError
+from serving.errors import InvalidArgumentError, ServingError
+from serving.frontends import extensions
 from serving.frontends.http_generate import GenerateRoutes
 from serving.frontends.http_infer import InferRoute
 from serving.frontends.http_messages import (
@@ -27,6 +28,7 @@ from serving.frontends.http_messages import (
 from serving.frontends.http_repository import RepositoryRoutes
 from serving.options import FrontendOptions
 from serving.protocol.parameters import version_number
+from serving.protocol.v2_json import parse_json
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
@@ -44,7 +46,8 @@ _REPOSITORY_PATH = re.compile(
 )
 _INDEX_PATH = re.compile(r"/v2/repository(?:/[^/]+)?/index")
 _SHARED_MEMORY_PATH = re.compile(
-    r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)"
+    r"/v2/(?P<kind>system|cuda)sharedmemory(?:/region/(?P<region>[^/]+))?"
+    r"/(?P<verb>status|register|unregister)"
 )
 _MAX_CACHED_ROUTES = 1024
 
@@ -63,7 +66,7 @@ class HttpRoutes:
             "/v2/health/live": {b"GET": self._live},
             "/v2/health/ready": {b"GET": self._ready},
             "/v2/models/stats": {b"GET": self._statistics},
-            "/v2/logging": {b"GET": _absent("logging"), b"POST": _absent("logging")},
+            "/v2/logging": {b"GET": _read_logging, b"POST": _change_logging},
             "/v2/trace/setting": {b"GET": _absent("trace"), b"POST": _absent("trace")},
         }
         self._of_model: dict[str, dict[bytes, Handler]] = {
@@ -124,9 +127,9 @@ class HttpRoutes:
                 return {b"POST": _named_repository}, match["model"], -1
             verb = self._repository.load if match["verb"] == "load" else self._repository.unload
             return {b"POST": verb}, match["model"], -1
-        if _SHARED_MEMORY_PATH.fullmatch(path):
-            absent = _absent("shared memory")
-            return {b"GET": absent, b"POST": absent}, "", -1
+        match = _SHARED_MEMORY_PATH.fullmatch(path)
+        if match is not None:
+            return _shared_memory(match["kind"], match["region"] or "", match["verb"]), "", -1
         return None, "", -1
 
     # --- health and metadata ---------------------------------------------------------------
@@ -171,6 +174,28 @@ def _not_allowed(request: HttpRequest, reply: Reply, model: str, version: int) -
 
 def _named_repository(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
     reply(text_error(501, "'repository_name' specification is not supported"))
+
+
+def _read_logging(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+    reply(json_response(extensions.read_log_settings()))
+
+
+def _change_logging(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+    wanted = parse_json(request.body, "log settings")
+    if not isinstance(wanted, dict):
+        raise InvalidArgumentError("the log settings must be a JSON object")
+    reply(json_response(extensions.change_log_settings(wanted)))
+
+
+def _shared_memory(kind: str, region: str, verb: str) -> dict[bytes, Handler]:
+    def status(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        extensions.check_region(kind, region)
+        reply(json_response([]))
+
+    def refuse(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
+        raise extensions.shared_memory_is_off(kind)
+
+    return {b"GET": status} if verb == "status" else {b"POST": refuse}
 
 
 def _absent(what: str) -> Handler:

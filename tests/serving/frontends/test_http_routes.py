@@ -58,7 +58,10 @@ async def post(client: RawClient, path: str, body: Any = b"", **headers: str) ->
         ("DELETE", INFER, 405),
         ("GET", "/v2/repository/index", 405),
         ("POST", "/v2/repository/r/models/m/load", 501),
-        ("GET", "/v2/systemsharedmemory/status", 501),
+        ("GET", "/v2/systemsharedmemory/status", 200),
+        ("GET", "/v2/systemsharedmemory/region/r/status", 404),
+        ("POST", "/v2/systemsharedmemory/unregister", 501),
+        ("POST", "/v2/systemsharedmemory/region/r/status", 405),
         ("POST", "/v2/cudasharedmemory/region/r/register", 501),
         ("GET", "/v2/trace/setting", 501),
     ],
@@ -227,3 +230,29 @@ async def test_statistics_follow_a_request(client: RawClient) -> None:
     await post(client, "/v2/models/half/infer", b"\0\0", Inference_Header_Content_Length="0")
 
     assert await count() == before + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "byte 0"),
+        ([], 400, "JSON object"),
+        ({"log_info": 1}, 400, "log_info"),
+        ({"log_verbose_level": -1}, 400, "log_verbose_level"),
+        ({"log_verbose_level": True}, 400, "log_verbose_level"),
+        ({"log_format": 5}, 400, "log_format"),
+        ({"log_format": "xml"}, 503, "ISO8601"),
+        ({"log_file": "x"}, 501, "log_file"),
+        ({"log_warning": False, "log_file": "x"}, 501, "log_file"),
+    ],
+)
+async def test_wrong_log_settings_change_nothing(
+    client: RawClient, body: Any, status: int, words: str
+) -> None:
+    before = (await client.request("GET", "/v2/logging")).json
+
+    response = await post(client, "/v2/logging", body)
+
+    assert response.status == status
+    assert words in response.json["error"]
+    assert (await client.request("GET", "/v2/logging")).json == before

@@ -289,8 +289,28 @@ def test_grpc_typed_contents_and_health_check(served: ServerProcess) -> None:
     assert health.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_absent_extensions_say_so(grpc: Any) -> None:
-    with pytest.raises(InferenceServerException, match="not available") as caught:
-        grpc.register_system_shared_memory("r", "/r", 8)
+def test_log_settings_change_at_once_and_back(client: Any, served: ServerProcess) -> None:
+    as_json = {} if module_of(client) is httpclient else {"as_json": True}
+    changed = client.update_log_settings(
+        {"log_verbose_level": 1, "log_info": False, "log_format": "ISO8601"}, **as_json
+    )
+    client.update_log_settings({"log_info": True, "log_verbose_level": 0, "log_format": "default"})
 
-    assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
+    settings = client.get_log_settings(**as_json)
+    assert "ISO8601" in str(changed)
+    assert "default" in str(settings)
+    assert any("log settings changed" in line for line in served.log)
+
+
+def test_shared_memory_is_off_and_says_so(client: Any) -> None:
+    with pytest.raises(InferenceServerException, match="allow-client-shm") as caught:
+        client.register_system_shared_memory("r", "/r", 8)
+
+    assert caught.value.status() in {"501", "StatusCode.UNIMPLEMENTED"}
+    status = client.get_system_shared_memory_status()
+    assert not (status if isinstance(status, list) else status.regions)
+
+
+def test_trace_is_absent_and_says_so(client: Any) -> None:
+    with pytest.raises(InferenceServerException, match="not available"):
+        client.get_trace_settings()
