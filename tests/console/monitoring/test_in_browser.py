@@ -1,0 +1,234 @@
+"""Pages of the console's ground in a real Chromium: live socket, themes, phone width, axe."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from channels.layers import get_channel_layer
+from django.conf import settings as django_settings
+from django.core.cache import cache
+
+from console.monitoring.relay import GROUP
+from tests.console.catalog.javascript import chromium_path
+from tests.console.conftest import PASSWORD
+from tests.console.fakes import (
+    FakeWorkerClient,
+    make_device,
+    make_model,
+    make_model_sample,
+    make_sample,
+    make_worker,
+)
+from tests.console.monitoring.web_server import WebServer
+from tests.waiting import wait_until_blocking
+from workers.messages import Event
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+PAGES = [
+    "/",
+    "/live/",
+    "/workers/",
+    "/workers/gpu-1/",
+    "/account/",
+    "/settings/users/",
+    "/settings/tokens/",
+    "/settings/audit/",
+    "/nothing/here/",
+]
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def fleet(fake_workers: FakeWorkerClient) -> FakeWorkerClient:
+    failed = make_model("resnet", "3", "UNAVAILABLE", reason="engine built for compute 8.6")
+    loading = make_model("whisper", "4", "LOADING")
+    device = make_device()
+    fake_workers.infos = [
+        make_worker("gpu-1", models=[make_model("bert", "2"), failed, loading], devices=[device]),
+        make_worker("edge", state="lost", last_seen=time.time() - 840),
+    ]
+    now = time.time()
+    fake_workers.sample_list = [
+        make_sample("gpu-1", now - age, [make_model_sample("bert", "2")], devices=[device])
+        for age in range(120, 0, -1)
+    ]
+    fake_workers.event_list = [Event("gpu-1", now - 60, "model_state", "bert", "2", "READY")]
+    return fake_workers
+
+
+@pytest.fixture
+def web(fleet: FakeWorkerClient, settings: Any, tmp_path: Any) -> Iterator[WebServer]:
+    settings.CONCH_LIVE_RELAY = True
+    settings.STATIC_ROOT = tmp_path
+    settings.WHITENOISE_USE_FINDERS = True
+    settings.WHITENOISE_AUTOREFRESH = True
+    cache.clear()
+    layer().groups.clear()
+    from channels.routing import ProtocolTypeRouter
+    from django.core.asgi import get_asgi_application
+
+    from console.routing import websocket_application
+
+    routes = {"http": get_asgi_application(), "websocket": websocket_application}
+    with WebServer(ProtocolTypeRouter(routes)) as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(web: WebServer, admin: Any, login: Any) -> Iterator[Open]:
+    """`open_page("/live/")` as an admin; errors of script or content policy fail the test."""
+    from playwright.sync_api import sync_playwright
+
+    session = login(admin).cookies[django_settings.SESSION_COOKIE_NAME].value
+    # Playwright's sync half runs a loop in this thread; the ORM would refuse to work beside it.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    problems: list[str] = []
+    with sync_playwright() as playwright:
+        browser: Any = playwright.chromium.launch(
+            executable_path=chromium_path(), args=["--no-sandbox"]
+        )
+
+        def note(message: Any) -> None:
+            # A 404 page answers with 404, which Chromium reports as an error of loading.
+            if message.type == "error" and "status of 404" not in message.text:
+                problems.append(message.text)
+
+        def open_page(path: str, *, theme: str = "light", width: int = 1280) -> Any:
+            context = browser.new_context(
+                color_scheme=theme, viewport={"width": width, "height": 900}
+            )
+            cookie = {"name": django_settings.SESSION_COOKIE_NAME, "value": session}
+            context.add_cookies([{**cookie, "url": web.address}])
+            page = context.new_page()
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.note = note
+            page.on("console", note)
+            page.goto(web.address + path)
+            return page
+
+        yield open_page
+        browser.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+    assert problems == []
+
+
+def layer() -> Any:
+    return get_channel_layer()
+
+
+def wait_for_socket() -> None:
+    """Until what is announced now reaches the page."""
+    wait_until_blocking(lambda: layer().groups.get(GROUP), 10)
+
+
+def violations(page: Any) -> str:
+    """What axe finds; its own inline styles are stopped by our policy and count for nothing."""
+    page.remove_listener("console", page.note)
+    found = Axe().run(page)
+    return str(found.generate_report()) if found.violations_count else ""
+
+
+def overflow(page: Any) -> int:
+    script = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    return int(page.evaluate(script))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_accessible_and_fits_a_phone(open_page: Open, theme: str) -> None:
+    for path in PAGES:
+        page = open_page(path, theme=theme)
+        if path in ("/", "/live/"):
+            page.locator(".main-svg").first.wait_for()
+        page.wait_for_load_state("networkidle") if path not in ("/", "/live/") else None
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        assert violations(page) == "", f"{path} {theme}"
+
+        narrow = open_page(path, theme=theme, width=390)
+        assert overflow(narrow) == 0, path
+
+
+def test_charts_and_numbers_are_there_before_anything_is_live(open_page: Open) -> None:
+    page = open_page("/")
+
+    page.get_by_text("inferences 200 /s").wait_for()
+    page.get_by_text("p99 8.64 ms").wait_for()
+    page.locator("[data-chart=latency]").get_by_text("Show as table").click()
+    page.locator("[data-chart=latency] tbody tr").first.wait_for()
+
+
+def test_sample_reaches_the_page_through_the_socket(
+    open_page: Open, web: WebServer, fleet: FakeWorkerClient
+) -> None:
+    page = open_page("/workers/")
+
+    wait_for_socket()
+    web.call(fleet.announce, make_sample("gpu-1"))
+
+    page.get_by_text("Live · updated").wait_for()
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_text("Paused").wait_for()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_text("Live · updated").wait_for()
+
+
+def test_silence_is_shown_as_stale(
+    open_page: Open, web: WebServer, fleet: FakeWorkerClient
+) -> None:
+    page = open_page("/workers/")
+    wait_for_socket()
+    web.call(fleet.announce, make_sample("gpu-1"))
+    page.get_by_text("Live · updated").wait_for()
+
+    page.get_by_text("Stale since").wait_for(timeout=15_000)
+
+
+def test_event_brings_the_new_state_at_once(
+    open_page: Open, web: WebServer, fleet: FakeWorkerClient
+) -> None:
+    page = open_page("/")
+    page.get_by_text("engine built for compute 8.6").wait_for()
+    wait_for_socket()
+    fleet.infos = [make_worker("gpu-1", models=[make_model("bert", "2")])]
+
+    web.call(fleet.announce, Event("gpu-1", time.time(), "model_state", "resnet", "3", "READY"))
+
+    page.get_by_text("All models that should serve are serving").wait_for(timeout=4000)
+    assert page.title() == "Overview · Conch"
+
+
+def test_menu_of_a_narrow_screen_opens_and_closes(open_page: Open) -> None:
+    page = open_page("/account/", width=390)
+    link = page.get_by_role("link", name="Live metrics")
+    assert not link.is_visible()
+
+    page.get_by_role("button", name="Menu").click()
+    assert link.is_visible()
+
+    page.keyboard.press("Escape")
+    assert not link.is_visible()
+
+
+def test_theme_chosen_in_the_account_wins_over_the_system(open_page: Open) -> None:
+    page = open_page("/account/", theme="light")
+
+    page.get_by_label("Dark").check()
+
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+
+
+def test_person_logs_in_and_out(web: WebServer, open_page: Open) -> None:
+    page = open_page("/account/")
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Name").fill("ada")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert violations(page) == ""
