@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from serving.errors import InvalidArgumentError, ModelLoadError, ServingError, UnavailableError
 from serving.repository import override
+from serving.repository.attempts import LoadAttempts
 from serving.repository.lifecycle import Lifecycle
+from serving.repository.name_locks import NameLocks
 from serving.repository.source import (
     Loader,
     LoadRequest,
@@ -57,11 +58,10 @@ class RepositoryManager:
         self._roots = tuple(roots)
         self._listing = RootListing(self._roots)
         self._lifecycle = lifecycle
-        self._loader = loader
-        self._threads = threads
-        self._slots = asyncio.Semaphore(load_slots)
-        self._load_timeout_s = load_timeout_s
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._attempts = LoadAttempts(
+            loader, threads, self._spawn, slots=load_slots, timeout_s=load_timeout_s
+        )
+        self._locks = NameLocks()
         self._served: dict[str, _Served] = {}
         self._background: set[asyncio.Task[Any]] = set()
         self._is_closing = False
@@ -81,8 +81,7 @@ class RepositoryManager:
             raise InvalidArgumentError(
                 f"'config' must be specified for model file override of model '{name}'"
             )
-        # A caller that goes away must not leave a model half loaded.
-        await asyncio.shield(self._spawn(self._load(name, request)))
+        await self._to_the_end(self._load(name, request), f"the load of model '{name}'")
 
     async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
         """Load the named models, or all there are. Returns what failed and why."""
@@ -104,7 +103,7 @@ class RepositoryManager:
         An unknown name is no error (REP-065); an unknown version of a known one is.
         """
         check_model_name(name)
-        await asyncio.shield(self._spawn(self._unload(name, version)))
+        await self._to_the_end(self._unload(name, version), f"the unload of model '{name}'")
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
         listing = self._listing.names()
@@ -126,17 +125,17 @@ class RepositoryManager:
     async def close(self, timeout_s: float) -> bool:
         """Refuse new work, drain everything. False when something had not ended in time."""
         self._is_closing = True
+        await self._cancel(self._of_kind("operation"))
+        if attempts := self._of_kind("attempt"):
+            await asyncio.wait(attempts, timeout=timeout_s)
         for entry in list(self._lifecycle.entries()):
             if entry.state == "READY" and entry.version is not None:
                 self._retire(entry.name, [entry.version])
-        waiting = {task for task in self._background if task.get_name() == "drain"}
+        waiting = self._of_kind("drain")
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s)
         is_clean = all(task.done() for task in waiting)
-        left = list(self._background)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await self._cancel(list(self._background))
         for served in self._served.values():
             discard(served.source)
         return is_clean
@@ -150,7 +149,7 @@ class RepositoryManager:
 
     async def scan(self) -> dict[str, ModelStamp]:
         served = {name: item.source.directory for name, item in self._served.items()}
-        found, duplicates = await self._in_thread(lambda: self._listing.stamps(served))
+        found, duplicates = await self._attempts.in_thread(lambda: self._listing.stamps(served))
         for name in duplicates:
             self._lifecycle.fail_model(name, DUPLICATE)
         # A model that failed and was taken away is nobody's fault any more.
@@ -176,10 +175,9 @@ class RepositoryManager:
     # Loading
 
     async def _load(self, name: str, request: LoadRequest) -> None:
-        async with self._locks[name]:
+        async with self._locks.held(name):
             try:
-                async with self._slots:
-                    source = await self._in_thread(lambda: self._find(name, request))
+                source = await self._attempts.in_thread(lambda: self._find(name, request))
             except ServingError as error:
                 if error.message.startswith(DUPLICATE):
                     self._lifecycle.fail_model(name, DUPLICATE)
@@ -222,11 +220,7 @@ class RepositoryManager:
     async def _load_from(self, source: Source) -> None:
         name = source.name
         try:
-            async with self._slots:
-                prepared = await self._before_deadline(
-                    self._spawn(self._in_thread(lambda: self._loader.prepare(source)), "attempt"),
-                    "reading its configuration",
-                )
+            prepared = await self._attempts.prepare(source)
         except ServingError as error:
             self._lifecycle.fail_model(name, error.message)
             raise ModelLoadError(f"load failed for model '{name}': {error.message}") from error
@@ -250,17 +244,14 @@ class RepositoryManager:
         self, source: Source, prepared: PreparedModel, versions: list[int]
     ) -> dict[int, Model]:
         """All or none: one version that fails takes the others of this load back."""
-        results = await asyncio.gather(
-            *(self._load_version(prepared, version) for version in versions),
-            return_exceptions=True,
-        )
+        outcomes = await self._attempts.load(prepared, versions)
         models: dict[int, Model] = {}
         reasons: dict[int, str] = {}
-        for version, result in zip(versions, results, strict=True):
-            if isinstance(result, BaseException):
-                reasons[version] = _reason(source.name, version, result)
+        for version, outcome in outcomes.items():
+            if isinstance(outcome, BaseException):
+                reasons[version] = _reason(source.name, version, outcome)
             else:
-                models[version] = result
+                models[version] = outcome
         if not reasons:
             return models
         for model in models.values():
@@ -273,33 +264,6 @@ class RepositoryManager:
             for version, reason in sorted(reasons.items())
         )
         raise ModelLoadError(f"load failed for model '{source.name}': {told}")
-
-    async def _load_version(self, prepared: PreparedModel, version: int) -> Model:
-        async with self._slots:
-            task = self._spawn(
-                self._loader.load_version(prepared, version, self._threads), "attempt"
-            )
-            return await self._before_deadline(task, "loading", self._close_late)
-
-    async def _before_deadline(
-        self,
-        task: asyncio.Task[T],
-        phase: str,
-        late: Callable[[asyncio.Task[T]], None] = lambda task: None,
-    ) -> T:
-        """A thread cannot be interrupted: it is left alone, and a late result is put away."""
-        await asyncio.wait({task}, timeout=self._load_timeout_s)
-        if task.done():
-            return task.result()
-        task.add_done_callback(late)
-        task.cancel()
-        raise UnavailableError(
-            f"{phase} did not end within {self._load_timeout_s:g} s; the attempt was given up"
-        )
-
-    def _close_late(self, task: asyncio.Task[Model]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            self._spawn(task.result().drain_and_close(), "drain")
 
     def _swap(self, source: Source, selected: tuple[int, ...], models: dict[int, Model]) -> None:
         name = source.name
@@ -319,7 +283,7 @@ class RepositoryManager:
     # Unloading
 
     async def _unload(self, name: str, version: int | None) -> None:
-        async with self._locks[name]:
+        async with self._locks.held(name):
             known = [
                 entry.version
                 for entry in self._lifecycle.entries(name)
@@ -364,11 +328,26 @@ class RepositoryManager:
 
     # Tools
 
-    def _in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
-        async def run() -> T:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _to_the_end(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """A caller that goes away must not leave a model half loaded.
 
-        return run()
+        Raises: UnavailableError when the server stops before the end.
+        """
+        task = self._spawn(work)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise UnavailableError(f"{what} was given up: the server is stopping") from None
+            raise
+
+    async def _cancel(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _of_kind(self, kind: str) -> set[asyncio.Task[Any]]:
+        return {task for task in self._background if task.get_name() == kind}
 
     def _spawn(self, work: Coroutine[Any, Any, T], kind: str = "operation") -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work, name=kind)

@@ -1,0 +1,104 @@
+"""Attempts to load: within the slots of the server, before a deadline, and nothing left behind.
+
+A load that is given up, because its time is over or because the server stops, may still bring a
+Model: that one is closed at once. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from serving.errors import UnavailableError
+from serving.repository.source import Loader, PreparedModel, Source
+
+if TYPE_CHECKING:
+    from serving.model import Model
+
+T = TypeVar("T")
+Late = Callable[[asyncio.Task[T]], None]
+
+
+class Spawn(Protocol):
+    """Starts a task that its owner keeps track of, by kind."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], kind: str = ...) -> asyncio.Task[T]: ...
+
+
+class LoadAttempts:
+    def __init__(
+        self, loader: Loader[Any], threads: Executor, spawn: Spawn, *, slots: int, timeout_s: float
+    ) -> None:
+        self._loader = loader
+        self._threads = threads
+        self._spawn = spawn
+        self._slots = asyncio.Semaphore(slots)
+        self._timeout_s = timeout_s
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def prepare(self, source: Source) -> PreparedModel:
+        """Raises ServingError."""
+        async with self._slots:
+            reading = self._spawn(
+                self.in_thread(lambda: self._loader.prepare(source)), kind="attempt"
+            )
+            prepared: PreparedModel = await self._before_deadline(
+                reading, "reading its configuration", _nothing
+            )
+            return prepared
+
+    async def load(
+        self, prepared: PreparedModel, versions: Iterable[int]
+    ) -> dict[int, Model | BaseException]:
+        """Every version side by side; how each one ended."""
+        tasks = {
+            version: self._spawn(self._load_version(prepared, version), kind="attempt")
+            for version in versions
+        }
+        try:
+            if tasks:
+                await asyncio.wait(tasks.values())
+        except asyncio.CancelledError:
+            for task in tasks.values():
+                _give_up(task, self._close_late)
+            raise
+        if any(task.cancelled() for task in tasks.values()):
+            raise asyncio.CancelledError
+        return {version: task.exception() or task.result() for version, task in tasks.items()}
+
+    async def _load_version(self, prepared: PreparedModel, version: int) -> Model:
+        async with self._slots:
+            loading: asyncio.Task[Model] = self._spawn(
+                self._loader.load_version(prepared, version, self._threads), kind="attempt"
+            )
+            return await self._before_deadline(loading, "loading", self._close_late)
+
+    async def _before_deadline(self, task: asyncio.Task[T], phase: str, late: Late[T]) -> T:
+        try:
+            await asyncio.wait({task}, timeout=self._timeout_s)
+        except asyncio.CancelledError:
+            _give_up(task, late)
+            raise
+        if task.done():
+            return task.result()
+        _give_up(task, late)
+        raise UnavailableError(
+            f"{phase} did not end within {self._timeout_s:g} s; the attempt was given up"
+        )
+
+    def _close_late(self, task: asyncio.Task[Model]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._spawn(task.result().drain_and_close(), kind="drain")
+
+
+def _give_up(task: asyncio.Task[T], late: Late[T]) -> None:
+    task.add_done_callback(late)
+    task.cancel()
+
+
+def _nothing(task: asyncio.Task[Any]) -> None:
+    """What was read needs no closing."""
