@@ -183,8 +183,9 @@ def _fork(
     name: str, model: str, sock: socket.socket, on_exit: Callable[[ExitReport], None]
 ) -> ChildProcess:
     descriptor = sock.fileno()
+    shown = name.replace("\0", "")  # for those who look at the list of processes
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        child_program.command("serving.instance.child", descriptor, os.getpid()),
+        child_program.command("serving.instance.child", descriptor, os.getpid(), shown),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -354,3 +354,10 @@ async def test_an_onnx_model_can_be_isolated_too(tmp_path: Path):
 
     assert small.tolist() == [2, 2, 2]
     assert (big == 2).all()
+
+
+async def test_the_list_of_processes_shows_which_instance_it_is(tmp_path: Path):
+    async with hosted(context_for(tmp_path, IDENTITY)) as host:
+        command = Path(f"/proc/{host.pid}/cmdline").read_bytes().decode().split("\0")
+
+    assert "m_0_0" in command
