@@ -65,10 +65,10 @@ def _account(
     password_form: PasswordChangeForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    context = {
-        "theme_form": theme_form,
-        "password_form": password_form or PasswordChangeForm(_me(request)),
-    }
+    password_form = password_form or PasswordChangeForm(_me(request))
+    # The page is not about the password alone: it must not take the focus.
+    password_form.fields["old_password"].widget.attrs.pop("autofocus", None)
+    context = {"theme_form": theme_form, "password_form": password_form}
     return render(request, "accounts/account.html", context, status=status)
 
 
