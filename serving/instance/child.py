@@ -1,8 +1,8 @@
 """Main program of an instance process: hosts one model instance of any backend.
 
 Started as `python -m serving.instance.child SOCKET_DESCRIPTOR PARENT_PID NAME`; everything else
-comes over the socket, the name is for people. The main thread receives, loads and executes; a model's own threads may answer
-requests and log. The process dies with its parent.
+comes over the socket, the name is for people. The main thread receives, loads and executes; a
+model's own threads may answer requests and log. The process dies with its parent.
 """
 
 from __future__ import annotations
