@@ -12,7 +12,7 @@ BEAT = {
 }
 
 
-@shared_task(queue="console", expires=60)  # type: ignore[untyped-decorator]
+@shared_task(expires=60)  # type: ignore[untyped-decorator]
 def roll_up() -> None:
     services.roll_up()
 
