@@ -1,7 +1,7 @@
 """The Celery application of the console's background half, queue `console`.
 
 Started by `celery -A console worker -B -Q console --pool threads`. Apps register tasks in their
-`tasks.py` with `@shared_task(queue="console")` and their rhythm in `BEAT` there.
+`tasks.py` with `@shared_task` and their rhythm in `BEAT` there.
 """
 
 from __future__ import annotations

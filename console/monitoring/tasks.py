@@ -17,6 +17,6 @@ def roll_up() -> None:
     services.roll_up()
 
 
-@shared_task(queue="console", expires=3600)  # type: ignore[untyped-decorator]
+@shared_task(expires=3600)  # type: ignore[untyped-decorator]
 def forget_old() -> None:
     services.forget_old()
