@@ -6,7 +6,9 @@ that only a worker knows (its files are gone, or another repository) is listed t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from django.db.models import Max
 
 from console.catalog.filters import ModelFilters
 from console.catalog.observed import Observed, Placement, observe
@@ -39,6 +41,8 @@ class ModelRow:
     """Of all versions together; None when no worker sent any."""
     is_wanted: bool
     """Did somebody ask for it to be served?"""
+    failure: str = ""
+    """Why the newest operation on it failed, where it did and nothing serves it."""
 
     @property
     def is_missing(self) -> bool:
@@ -51,7 +55,9 @@ class ModelRow:
 
     @property
     def reasons(self) -> list[str]:
-        return self.observed.reasons + ([MISSING] if self.is_missing else [])
+        if not self.is_missing:
+            return self.observed.reasons
+        return [f"{MISSING}: {self.failure}" if self.failure else MISSING]
 
     @property
     def backend(self) -> str:
@@ -117,6 +123,8 @@ class ModelHeader:
         lines = list(self.row.observed.sentences)
         if self.row.is_missing and self.open_deployment is None:
             lines.append(f"{self._wish} No worker serves it.")
+            if self.row.failure:
+                lines.append(f"The last attempt failed: {self.row.failure}")
         served = self.row.observed.served_versions
         if lines and served:
             lines.append(f"Still served: {_versions(served)}.")
@@ -149,6 +157,8 @@ def model_list(filters: ModelFilters) -> ModelList:
         _row(name, directories.get(name), observed.get(name), rates, name in wanted)
         for name in sorted(directories.keys() | observed.keys())
     ]
+    failures = _failures([row.name for row in rows if row.is_missing])
+    rows = [replace(row, failure=failures.get(row.name, "")) for row in rows]
     return ModelList(
         rows=[row for row in rows if _accepts(filters, row)],
         total=len(rows),
@@ -157,6 +167,16 @@ def model_list(filters: ModelFilters) -> ModelList:
         workers=sorted(worker.worker_id for worker in workers),
         workers_problem=problem,
     )
+
+
+def _failures(names: list[str]) -> dict[str, str]:
+    """Model -> why its newest deployment failed; models whose newest did not fail are left out."""
+    if not names:
+        return {}
+    rows = Deployment.objects.filter(model__in=names).order_by()
+    newest = rows.values("model").annotate(newest=Max("id")).values("newest")
+    found = Deployment.objects.filter(pk__in=newest).exclude(error="")
+    return {item.model: item.error for item in found if item.has_failed}
 
 
 def model_rows(filters: ModelFilters) -> list[ModelRow]:
@@ -174,8 +194,11 @@ def model_header(name: str) -> ModelHeader:
         )
     desired = deployments.desired_for(name)
     is_wanted = any(row.state == WantedState.LOADED for row in desired)
+    row = _row(name, directory, observed, monitoring.latest_rates(), is_wanted)
+    if row.is_missing:
+        row = replace(row, failure=_failures([name]).get(name, ""))
     return ModelHeader(
-        row=_row(name, directory, observed, monitoring.latest_rates(), is_wanted),
+        row=row,
         directory=directory,
         workers_problem=problem,
         worker_ids=sorted(item.worker_id for item in workers if item.state != "lost"),

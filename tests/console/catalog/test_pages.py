@@ -196,10 +196,13 @@ def test_a_wanted_model_that_nobody_serves_is_a_warning_not_a_blank(
     client.post("/models/echo/load/")
     Deployment.objects.update(state="succeeded")
 
-    assert "should be served, and no worker serves it" in text_of(client.get("/models/"))
+    assert "should be served, and no worker serves it<" in text_of(client.get("/models/"))
+    Deployment.objects.update(state="failed", error="vm: the file is cut off")
+    assert "no worker serves it: vm: the file is cut off" in text_of(client.get("/models/"))
     header = text_of(client.get("/models/echo/header/"))
     assert "state--warn" in header
     assert "oscar asked for it to be served. No worker serves it." in header
+    assert "The last attempt failed: vm: the file is cut off" in header
 
 
 def test_while_an_operation_runs_the_header_says_so(echo: Path, login: Any, operator: Any) -> None:
