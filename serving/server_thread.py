@@ -79,10 +79,14 @@ class ServerThread:
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine on the server's loop and wait for its result. Not from that loop."""
+        return self.submit(work).result(timeout_s)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the server's loop. Raises UnavailableError when that has ended."""
         if not self._thread.is_alive():
             work.close()
             raise UnavailableError("the server has stopped")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def invoke(self, work: Callable[[], T], timeout_s: float | None = None) -> T:
         """Call a plain function on the server's loop and wait for its result."""

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import redis
@@ -143,8 +143,9 @@ class WorkerHost:
         *,
         versions: list[int] | None = None,
         config: str | None = None,
-    ) -> OperationResult:
-        return self._operate(
+    ) -> None:
+        """Starts the load; how it ends is told by the publisher."""
+        self._operate(
             "load",
             model,
             operation_id,
@@ -158,8 +159,9 @@ class WorkerHost:
         *,
         version: int | None = None,
         unload_dependents: bool = False,
-    ) -> OperationResult:
-        return self._operate(
+    ) -> None:
+        """Starts the unload; how it ends is told by the publisher."""
+        self._operate(
             "unload",
             model,
             operation_id,
@@ -204,31 +206,33 @@ class WorkerHost:
 
     def _operate(
         self, action: str, model: str, operation_id: str, work: Coroutine[Any, Any, None]
-    ) -> OperationResult:
+    ) -> None:
+        """A load may take minutes: it must not hold one of Celery's few threads meanwhile."""
         started_at = time.time()
-        error = ""
+
+        def ended(done: Future[None]) -> None:
+            error = _outcome(done, action, model)
+            self._finish(
+                OperationResult(
+                    operation_id=operation_id,
+                    worker_id=self._settings.worker_id,
+                    action=action,
+                    model=model,
+                    is_success=not error,
+                    error=error,
+                    started_at=started_at,
+                    finished_at=time.time(),
+                    ready_versions=[
+                        str(version) for version in self._thread.server.ready_versions(model)
+                    ],
+                )
+            )
+
         try:
-            self._thread.call(work)
-        except ServingError as failure:
-            error = failure.message
-        except CancelledError:
-            error = f"the worker stopped before the {action} had ended"
-        except Exception as failure:
-            logger.exception("%s of model '%s' failed unexpectedly", action, model)
-            error = f"unexpected {type(failure).__name__}: {failure}"
-        result = OperationResult(
-            operation_id=operation_id,
-            worker_id=self._settings.worker_id,
-            action=action,
-            model=model,
-            is_success=not error,
-            error=error,
-            started_at=started_at,
-            finished_at=time.time(),
-            ready_versions=self._ready_versions(model),
-        )
-        self._finish(result)
-        return result
+            # The callback runs on the server's loop, so it may read the server.
+            self._thread.submit(work).add_done_callback(ended)
+        except UnavailableError as error:
+            self.fail(action, model, operation_id, error.message)
 
     def _finish(self, result: OperationResult) -> None:
         self._publisher.tell(
@@ -243,15 +247,6 @@ class WorkerHost:
                 operation_id=result.operation_id,
             ),
         )
-
-    def _ready_versions(self, model: str) -> list[str]:
-        try:
-            versions = self._thread.invoke(
-                lambda: self._thread.server.ready_versions(model), _LOOP_ANSWERS_WITHIN_S
-            )
-        except (UnavailableError, CancelledError, TimeoutError):
-            return []
-        return [str(version) for version in versions]
 
     # What the publisher and the server tell
 
@@ -312,6 +307,19 @@ class WorkerHost:
                 known.pid,
                 known.host,
             )
+
+
+def _outcome(done: Future[None], action: str, model: str) -> str:
+    """Why an operation failed, or an empty text."""
+    if done.cancelled():
+        return f"the worker stopped before the {action} had ended"
+    error = done.exception()
+    if error is None:
+        return ""
+    if isinstance(error, ServingError):
+        return error.message
+    logger.error("%s of model '%s' failed unexpectedly", action, model, exc_info=error)
+    return f"unexpected {type(error).__name__}: {error}"
 
 
 def _authority(host: str, port: int) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.model_files import write_identity
+from tests.serving.model_files import IDENTITY, write_identity
 from tests.waiting import wait_until_blocking
 from tests.workers.conftest import RedisServer, WorkerProcess
 from workers.client import WorkerClient, WorkerError
@@ -225,6 +225,38 @@ def test_worker_serves_on_while_redis_is_away(redis_server: RedisServer, start_w
 
     redis_server.start()
     wait_for_state(client, "ready")
+
+
+def test_slow_loads_do_not_keep_the_worker_from_answering(start_worker, client, models):
+    for number in range(6):
+        model = models / f"slow{number}"
+        (model / "1").mkdir(parents=True)
+        (model / "1" / "model.py").write_text(SLOW_MODEL)
+        (model / "config.pbtxt").write_text(IDENTITY.replace("identity", "python"))
+    write_identity(models, "m")
+    worker = start_worker(CONCH_LOAD_MODELS="m")
+    wait_for_state(client, "ready")
+
+    for number in range(6):
+        client.load_model("w1", f"slow{number}", operation_id=f"op{number}")
+    assert client.describe_model("w1", "m", timeout_s=5).metadata["name"] == "m"
+    assert client.operation_result("op0") is None
+
+    assert worker.end() == 0
+    assert "stopping" in result_of(client, "op0").error
+
+
+SLOW_MODEL = """
+import time
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        time.sleep(60)
+
+    def execute(self, requests):
+        return []
+"""
 
 
 def test_samples_and_events_can_be_followed(start_worker, client, models):
