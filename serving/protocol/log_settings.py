@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from serving.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from serving.logging_setup import LogOptions
@@ -42,7 +43,8 @@ def change(options: LogOptions, wanted: Mapping[str, object]) -> LogOptions:
         if name in _SWITCHES:
             if not isinstance(value, bool):
                 raise InvalidArgumentError(f"setting '{name}' must be a bool, got {value!r}")
-            options = replace(options, **{_SWITCHES[name]: value})
+            switch: dict[str, Any] = {_SWITCHES[name]: value}
+            options = replace(options, **switch)
         elif name == "log_verbose_level":
             options = replace(options, verbose=_verbose(value))
         elif name == "log_format":
