@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,65 +10,14 @@ import pytest
 from django.utils import timezone
 
 from console.core.models import AuditEntry
-from console.deployments import operations, reconcile, selectors, services
+from console.deployments import operations, selectors, services
 from console.deployments.choices import DeploymentState
-from console.deployments.models import Deployment, DeploymentTarget, DesiredModel
-from console.repository import services as repository_services
+from console.deployments.models import Deployment, DeploymentTarget
 from serving.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tests.console.deployments.acting import answer, desired, sent, serve
 from tests.console.disk import Committed
-from tests.console.fakes import FakeWorkerClient, make_model, make_worker
-from tests.console.repository.packing import CONFIG, write_model
+from tests.console.fakes import FakeWorkerClient, make_worker
 from workers.client import WorkerError
-from workers.messages import OperationResult
-
-
-@pytest.fixture
-def model(repository: Path) -> Path:
-    return write_model(repository, "cat", versions=(1, 2))
-
-
-@pytest.fixture
-def load(operator: Any, committed: Committed) -> Any:
-    """`load()`: load `cat`, with the tasks run."""
-
-    def make(**changes: Any) -> Deployment:
-        with committed():
-            deployment = services.load_model(actor=operator, model="cat", **changes)
-        deployment.refresh_from_db()
-        return deployment
-
-    return make
-
-
-def answer(client: FakeWorkerClient, error: str = "", versions: tuple[str, ...] = ("2",)) -> None:
-    """Every operation that was sent ends."""
-    now = time.time()
-    for call in client.calls:
-        client.results.setdefault(
-            call.operation_id,
-            OperationResult(
-                call.operation_id, call.worker_id, call.action, call.model, not error, error,
-                now - 1, now, list(versions),
-            ),
-        )  # fmt: skip
-    operations.follow()
-
-
-def serve(client: FakeWorkerClient, *versions: str, worker_id: str = "gpu-1") -> None:
-    models = [make_model("cat", version) for version in versions]
-    others = [info for info in client.infos if info.worker_id != worker_id]
-    client.infos = [*others, make_worker(worker_id, models=models)]
-
-
-def sent(client: FakeWorkerClient) -> list[tuple[str, str, Any]]:
-    return [
-        (call.action, call.worker_id, call.arguments.get("versions", call.arguments.get("version")))
-        for call in client.calls
-    ]  # fmt: skip
-
-
-def desired() -> list[tuple[str, str, Any]]:
-    return list(DesiredModel.objects.values_list("worker_id", "state", "versions"))
 
 
 def test_a_load_is_sent_to_every_connected_worker(
@@ -294,100 +242,6 @@ def test_unload_without_workers_is_done_at_once(
     assert deployment.state == DeploymentState.SUCCEEDED
 
 
-def test_roll_back_restores_config_and_the_version_that_was_served(
-    model: Path, load: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
-) -> None:
-    old = (model / "config.pbtxt").read_text()
-    serve(fake_workers, "2")
-    load()
-    answer(fake_workers)
-    new = old.replace("max_batch_size: 4", "max_batch_size: 8")
-    write_model(model.parent, "cat", versions=(3,), config=None)
-    with committed():
-        saved = repository_services.save_config(actor=operator, model="cat", text=new, load=True)
-    answer(fake_workers, versions=("3",))
-    serve(fake_workers, "3")
-    fake_workers.calls.clear()
-
-    with committed():
-        deployment = services.rollback(actor=operator, deployment=Deployment.objects.first())
-
-    assert (model / "config.pbtxt").read_text() == old
-    assert sent(fake_workers) == [("load", "gpu-1", [2])]
-    assert desired() == [("", "loaded", [2])]
-    assert deployment.rollback_of == saved.deployment
-    assert deployment.revision.source == "rollback"
-
-
-def test_roll_back_of_the_first_load_unloads(
-    model: Path, load: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
-) -> None:
-    fake_workers.infos = [make_worker("gpu-1")]
-    first = load()
-    answer(fake_workers)
-    serve(fake_workers, "2")
-    first.refresh_from_db()
-    fake_workers.calls.clear()
-
-    with committed():
-        services.rollback(actor=operator, deployment=first)
-
-    assert sent(fake_workers) == [("unload", "gpu-1", None)]
-    assert desired() == [("", "unloaded", None)]
-
-
-def test_roll_back_brings_a_deleted_version_back_from_the_trash(
-    model: Path, load: Any, operator: Any, admin: Any, committed: Committed,
-    fake_workers: FakeWorkerClient,
-) -> None:  # fmt: skip
-    serve(fake_workers, "1")
-    load(versions=[2])
-    answer(fake_workers)
-    serve(fake_workers, "2")
-    repository_services.delete_version(actor=admin, model="cat", version=1)
-
-    with committed():
-        services.rollback(actor=operator, deployment=Deployment.objects.first())
-
-    assert (model / "1/weights.bin").is_file()
-    assert sent(fake_workers)[-1] in [("unload", "gpu-1", None), ("load", "gpu-1", [1])]
-
-
-def test_roll_back_without_the_files_is_refused(
-    model: Path, load: Any, operator: Any, fake_workers: FakeWorkerClient
-) -> None:
-    serve(fake_workers, "7")
-    load()
-    answer(fake_workers)
-
-    with pytest.raises(InvalidArgumentError, match="neither in the repository nor in the trash"):
-        services.rollback(actor=operator, deployment=Deployment.objects.first())
-
-
-def test_a_running_deployment_is_neither_retried_nor_rolled_back(
-    model: Path, load: Any, operator: Any, fake_workers: FakeWorkerClient
-) -> None:
-    fake_workers.infos = [make_worker("gpu-1")]
-    deployment = load()
-
-    for deed in (services.retry, services.rollback):
-        with pytest.raises(InvalidArgumentError, match="still runs"):
-            deed(actor=operator, deployment=deployment)
-
-
-def test_retry_does_the_same_again(
-    model: Path, load: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
-) -> None:
-    failed = load(versions=[1])
-    fake_workers.infos = [make_worker("gpu-1")]
-
-    with committed():
-        again = services.retry(actor=operator, deployment=failed)
-
-    assert sent(fake_workers) == [("load", "gpu-1", [1])]
-    assert again.retry_of == failed
-
-
 def test_the_phases_tell_the_whole_road(
     model: Path, load: Any, fake_workers: FakeWorkerClient
 ) -> None:
@@ -399,84 +253,3 @@ def test_the_phases_tell_the_whole_road(
 
     assert running == [("Requested", "done"), ("Loading gpu-1", "running"), ("Live", "pending")]
     assert [phase.state for phase in selectors.phases(deployment)] == ["done", "done", "done"]
-
-
-def test_first_start_wants_every_model_on_disk(
-    repository: Path, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
-) -> None:
-    write_model(repository, "cat")
-    write_model(repository, "dog")
-    fake_workers.infos = [make_worker("gpu-1")]
-
-    with committed():
-        reconcile.reconcile()
-
-    assert sorted(call.model for call in fake_workers.calls) == ["cat", "dog"]
-    assert reconcile.adopt_repository() == 0
-
-
-def test_first_start_can_be_told_to_load_nothing(
-    model: Path, settings: Any, db: None, fake_workers: FakeWorkerClient
-) -> None:
-    settings.CONCH_LOAD_ALL_ON_FIRST_START = False
-    fake_workers.infos = [make_worker("gpu-1")]
-
-    assert reconcile.reconcile() == []
-
-
-def test_a_restarted_worker_gets_its_models_back(
-    model: Path, load: Any, committed: Committed, fake_workers: FakeWorkerClient
-) -> None:
-    serve(fake_workers, "2")
-    load()
-    answer(fake_workers)
-    DeploymentTarget.objects.update(finished_at=timezone.now() - timedelta(minutes=1))
-    fake_workers.infos = [make_worker("gpu-1", started_at=time.time() + 1)]
-
-    with committed():
-        (deployment,) = reconcile.reconcile()
-
-    assert (deployment.trigger, deployment.actor) == ("reconciler", None)
-    assert deployment.reason == "The worker started"
-    assert reconcile.reconcile() == []
-
-
-def test_a_deployment_whose_task_got_lost_is_sent_by_the_reconciler(
-    model: Path, operator: Any, fake_workers: FakeWorkerClient
-) -> None:
-    fake_workers.infos = [make_worker("gpu-1")]
-    deployment = services.load_model(actor=operator, model="cat")
-    Deployment.objects.update(created_at=timezone.now() - timedelta(seconds=10))
-
-    reconcile.reconcile()
-
-    deployment.refresh_from_db()
-    assert deployment.state == DeploymentState.RUNNING
-    assert len(fake_workers.calls) == 1
-
-
-def test_one_process_holds_a_lease_at_a_time(db: None) -> None:
-    mine = reconcile.take_lease("job", seconds=60)
-
-    assert mine
-    assert reconcile.take_lease("job") == ""
-    reconcile.give_lease("job", mine)
-    assert reconcile.take_lease("job") != ""
-
-
-def test_a_config_saved_and_loaded_knows_the_revision_before(
-    model: Path, load: Any, operator: Any, fake_workers: FakeWorkerClient
-) -> None:
-    fake_workers.infos = [make_worker("gpu-1")]
-    load()
-    answer(fake_workers)
-
-    saved = repository_services.save_config(
-        actor=operator, model="cat", load=True,
-        text=CONFIG.replace('"ident"', '"cat"').replace("max_batch_size: 4", "max_batch_size: 2"),
-    )  # fmt: skip
-
-    assert saved.deployment is not None
-    assert saved.deployment.previous_revision is not None
-    assert saved.deployment.previous_revision.number == 1
-    assert saved.revision.number == 2

@@ -9,6 +9,9 @@ import pytest
 from console.repository import download
 from console.repository.download import Download
 
+# Closing a response tells Django that a request is over, and Django then looks at its connections.
+pytestmark = pytest.mark.django_db
+
 
 async def test_a_large_file_is_sent_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

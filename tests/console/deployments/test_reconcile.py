@@ -1,0 +1,81 @@
+"""One round of the reconciler, with fake workers and real files."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from console.deployments import reconcile, services
+from console.deployments.choices import DeploymentState
+from console.deployments.models import Deployment, DeploymentTarget
+from tests.console.deployments.acting import answer, serve
+from tests.console.disk import Committed
+from tests.console.fakes import FakeWorkerClient, make_worker
+from tests.console.repository.packing import write_model
+
+
+def test_first_start_wants_every_model_on_disk(
+    repository: Path, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    write_model(repository, "cat")
+    write_model(repository, "dog")
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    with committed():
+        reconcile.reconcile()
+
+    assert sorted(call.model for call in fake_workers.calls) == ["cat", "dog"]
+    assert reconcile.adopt_repository() == 0
+
+
+def test_first_start_can_be_told_to_load_nothing(
+    model: Path, settings: Any, db: None, fake_workers: FakeWorkerClient
+) -> None:
+    settings.CONCH_LOAD_ALL_ON_FIRST_START = False
+    fake_workers.infos = [make_worker("gpu-1")]
+
+    assert reconcile.reconcile() == []
+
+
+def test_a_restarted_worker_gets_its_models_back(
+    model: Path, load: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "2")
+    load()
+    answer(fake_workers)
+    DeploymentTarget.objects.update(finished_at=timezone.now() - timedelta(minutes=1))
+    fake_workers.infos = [make_worker("gpu-1", started_at=time.time() + 1)]
+
+    with committed():
+        (deployment,) = reconcile.reconcile()
+
+    assert (deployment.trigger, deployment.actor) == ("reconciler", None)
+    assert deployment.reason == "The worker started"
+    assert reconcile.reconcile() == []
+
+
+def test_a_deployment_whose_task_got_lost_is_sent_by_the_reconciler(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployment = services.load_model(actor=operator, model="cat")
+    Deployment.objects.update(created_at=timezone.now() - timedelta(seconds=10))
+
+    reconcile.reconcile()
+
+    deployment.refresh_from_db()
+    assert deployment.state == DeploymentState.RUNNING
+    assert len(fake_workers.calls) == 1
+
+
+def test_one_process_holds_a_lease_at_a_time(db: None) -> None:
+    mine = reconcile.take_lease("job", seconds=60)
+
+    assert mine
+    assert reconcile.take_lease("job") == ""
+    reconcile.give_lease("job", mine)
+    assert reconcile.take_lease("job") != ""

@@ -1,0 +1,71 @@
+"""Bytes arrive: offsets, limits, paths that stay inside, wishes that make sense."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.repository import services, staging, uploads
+from console.repository.errors import RefusedError
+
+
+def test_chunks_continue_where_the_file_ends(repository: Path, operator: Any) -> None:
+    upload = services.create_upload(actor=operator, file_name="m.zip", announced_bytes=6)
+
+    assert uploads.receive(upload, io.BytesIO(b"abc"), offset=0) == 3
+    with pytest.raises(staging.OffsetMismatchError) as caught:
+        uploads.receive(upload, io.BytesIO(b"xyz"), offset=0)
+    assert caught.value.offset == 3
+    assert uploads.receive(upload, io.BytesIO(b"def"), offset=3) == 6
+    assert upload.received_bytes == 6
+    with pytest.raises(RefusedError, match="larger than"):
+        uploads.receive(upload, io.BytesIO(b"!"), offset=6)
+
+
+def test_half_an_upload_cannot_be_completed(repository: Path, operator: Any) -> None:
+    upload = services.create_upload(actor=operator, file_name="m.zip", announced_bytes=6)
+    uploads.receive(upload, io.BytesIO(b"abc"), offset=0)
+
+    with pytest.raises(RefusedError, match="3 of 6 bytes"):
+        services.complete_upload(actor=operator, upload=upload)
+
+
+@pytest.mark.parametrize("path", ["../evil", "/etc/evil", "a\\b", "..", ""])
+def test_a_folder_upload_stays_in_its_folder(repository: Path, operator: Any, path: str) -> None:
+    upload = services.create_upload(actor=operator)
+
+    with pytest.raises(RefusedError):
+        uploads.receive(upload, io.BytesIO(b"x"), path=path)
+
+    assert staging.list_files(repository.parent) == []
+
+
+def test_a_link_placed_in_staging_is_not_followed(repository: Path, operator: Any) -> None:
+    upload = services.create_upload(actor=operator, file_name="m.zip")
+    outside = repository.parent / "outside"
+    outside.write_bytes(b"")
+    os.symlink(outside, staging.area(upload.id).incoming / "m.zip")
+
+    with pytest.raises(OSError, match="symbolic"):
+        uploads.receive(upload, io.BytesIO(b"x"))
+
+    assert outside.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("wishes", "field"),
+    [({"model": "../x"}, "model"), ({"version": "01"}, "version"), ({"version": "-1"}, "version"),
+     ({"file_name": "../x.zip"}, "file_name"), ({"sha256": "xyz"}, "sha256"),
+     ({"announced_bytes": 1 << 60}, "size")],
+)  # fmt: skip
+def test_a_bad_wish_is_refused_with_its_field(
+    repository: Path, operator: Any, wishes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(RefusedError) as caught:
+        services.create_upload(actor=operator, **wishes)
+
+    assert list(caught.value.fields) == [field]
