@@ -6,7 +6,7 @@ from typing import cast
 
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -25,6 +25,11 @@ class Login(LoginView):
     template_name = "accounts/login.html"
     authentication_form = LoginForm
     redirect_authenticated_user = True
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        answer = super().form_valid(form)
+        audit.record(self.request.user, "log in", "", {"from": self.request.META["REMOTE_ADDR"]})
+        return answer
 
 
 def _me(request: HttpRequest) -> User:
@@ -161,5 +166,7 @@ def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
         rows = rows.filter(user=me)
     token = get_object_or_404(rows, token_key=token_key)
     services.revoke_token(actor=me, token=token)
-    messages.success(request, f"Token {token.name} is revoked: requests with it are refused now.")
+    messages.success(
+        request, f"Token {token.name} is revoked; within seconds it opens nothing."
+    )
     return redirect("accounts:tokens")

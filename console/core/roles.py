@@ -42,7 +42,7 @@ def role_of(user: Any) -> Role | None:
     if user.is_superuser:
         return Role.ADMIN
     if not hasattr(user, "_console_role"):
-        names = set(user.groups.values_list("name", flat=True))
+        names = {group.name for group in user.groups.all()}
         held = [role for role in Role if role.value in names]
         user._console_role = held[-1] if held else None
     role: Role | None = user._console_role

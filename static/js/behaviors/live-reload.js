@@ -62,7 +62,9 @@ export function connect(element) {
   }
 
   async function update() {
-    const answer = await fetch(element.dataset.url, { signal: abort.signal, redirect: "error" });
+    const answer = await fetch(element.dataset.url, { signal: abort.signal, redirect: "manual" });
+    // The session has ended: the page itself must go to the login.
+    if (answer.type === "opaqueredirect") location.reload();
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const fresh of page.querySelectorAll("[data-part]")) {

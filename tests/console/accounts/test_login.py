@@ -8,6 +8,7 @@ import pytest
 from django.core.cache import cache
 from django.test import Client
 
+from console.core.models import AuditEntry
 from tests.console.conftest import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -27,6 +28,7 @@ def test_right_password_leads_to_the_page_that_was_asked_for(viewer: Any) -> Non
 
     assert answer.status_code == 302
     assert answer["location"] == "/workers/"
+    assert AuditEntry.objects.get().action == "log in"
 
 
 def test_wrong_password_is_explained(viewer: Any) -> None:
