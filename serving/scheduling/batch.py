@@ -69,7 +69,7 @@ class BatchRules:
         if marked and not is_late:
             return Choice(pending[:marked], marked_size, self._preferred_reason(marked_size))
         if stop or size >= self._largest_preferred:
-            # Beyond every preferred size: it cannot grow, or it was late before it could stop there.
+            # Beyond every preferred size: it cannot grow, or was late before it could stop there.
             reason = stop or ("delay" if is_late and size < self._max_size else "full")
             return Choice(pending, size, reason)
         if is_late or self._delay_ns == 0:
