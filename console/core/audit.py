@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
 
 from django.db.models import Q, QuerySet
 
 from console.core.models import AuditEntry
+from serving.errors import ServingError
+
+Service = TypeVar("Service", bound=Callable[..., Any])
 
 SYSTEM = "system"
 
@@ -34,3 +38,29 @@ def entries(*, search: str = "") -> QuerySet[AuditEntry]:
             Q(actor_name__icontains=word) | Q(action__icontains=word) | Q(target__icontains=word)
         )
     return rows
+
+
+def records_refusals(action: str, target: str) -> Callable[[Service], Service]:
+    """Notes a refused attempt too: `@records_refusals("load model", "model")`.
+
+    `target` names the keyword argument that says what the deed is about. Outermost decorator, so
+    that the entry outlives the transaction that was rolled back.
+    """
+
+    def decorate(service: Service) -> Service:
+        @wraps(service)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return service(*args, **kwargs)
+            except ServingError as error:
+                record(
+                    kwargs["actor"],
+                    f"{action} refused",
+                    str(kwargs[target]),
+                    {"error": error.message},
+                )
+                raise
+
+        return recorded  # type: ignore[return-value]
+
+    return decorate

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError
+from django.db.models import Max
 from django.utils import timezone
 
 from console.core import workers as fleet
@@ -60,8 +62,7 @@ def reconcile() -> list[Deployment]:
     operations.follow()
     _dispatch_lost()
     adopt_repository()
-    wanted = [_wanted(row) for row in selectors.desired_all()]
-    steps = decisions.decide(wanted, workers, gather_past(), now=time.time())
+    steps = decisions.decide(gather_wanted(), workers, gather_past(), now=time.time())
     started = []
     for (is_load, model, versions), group in decisions.group(steps).items():
         if is_load and not repository.model_exists(model):
@@ -110,15 +111,34 @@ def adopt_repository() -> int:
     return len(rows)
 
 
-def _wanted(row: DesiredModel) -> Wanted:
+def gather_wanted() -> list[Wanted]:
+    """The desired state, with who has answered to it; three queries, however many models."""
+    rows = selectors.desired_all()
+    answers = DeploymentTarget.objects.filter(state__in=(TargetState.SUCCEEDED, TargetState.FAILED))
+    direct: dict[int, set[str]] = {}
+    own = answers.filter(deployment_id__in={row.deployment_id for row in rows if row.deployment_id})
+    for deployment_id, worker_id in own.values_list("deployment_id", "worker_id"):
+        direct.setdefault(deployment_id, set()).add(worker_id)
+    # Workers that the reconciler brought up to a wish afterwards.
+    later: dict[str, list[tuple[str, datetime]]] = {}
+    repaired = answers.filter(deployment__trigger=Trigger.RECONCILER).order_by()
+    newest = repaired.values_list("deployment__model", "worker_id").annotate(Max("sent_at"))
+    for model, worker_id, sent_at in newest:
+        later.setdefault(model, []).append((worker_id, sent_at))
+    return [_wanted(row, direct, later) for row in rows]
+
+
+def _wanted(
+    row: DesiredModel,
+    direct: Mapping[int, set[str]],
+    later: Mapping[str, list[tuple[str, datetime]]],
+) -> Wanted:
     answered = None
     if row.deployment_id is not None:
-        answered = frozenset(
-            DeploymentTarget.objects.filter(
-                deployment_id=row.deployment_id,
-                state__in=(TargetState.SUCCEEDED, TargetState.FAILED),
-            ).values_list("worker_id", flat=True)
-        ) | _answered_later(row)
+        repaired = {
+            worker for worker, sent_at in later.get(row.model, []) if sent_at > row.updated_at
+        }
+        answered = frozenset(direct.get(row.deployment_id, set()) | repaired)
     return Wanted(
         model=row.model,
         worker_id=row.worker_id,
@@ -126,18 +146,6 @@ def _wanted(row: DesiredModel) -> Wanted:
         versions=None if row.versions is None else tuple(row.versions),
         changed_at=row.updated_at.timestamp(),
         answered=answered,
-    )
-
-
-def _answered_later(row: DesiredModel) -> frozenset[str]:
-    """Workers that the reconciler brought up to this wish afterwards."""
-    return frozenset(
-        DeploymentTarget.objects.filter(
-            deployment__model=row.model,
-            deployment__trigger=Trigger.RECONCILER,
-            sent_at__gt=row.updated_at,
-            state__in=(TargetState.SUCCEEDED, TargetState.FAILED),
-        ).values_list("worker_id", flat=True)
     )
 
 

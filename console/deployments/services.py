@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from console.repository.models import ConfigRevision, Upload
 
 
+@audit.records_refusals("load model", "model")
 @transaction.atomic
 def load_model(
     *,
@@ -60,6 +61,7 @@ def load_model(
     return _start(deployment)
 
 
+@audit.records_refusals("unload model", "model")
 @transaction.atomic
 def unload_model(
     *,
@@ -93,6 +95,7 @@ def unload_model(
     return _start(deployment)
 
 
+@audit.records_refusals("rollback model", "deployment")
 def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
     """Restore what was wanted and served before `deployment`: config, policy, versions, workers.
 

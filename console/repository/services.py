@@ -60,6 +60,7 @@ class SavedConfig:
     deployment: Deployment | None
 
 
+@audit.records_refusals("publish upload", "upload")
 def publish(*, actor: Any, upload: Upload, load: bool = False) -> Deployment | None:
     """Publish a checked upload, and load the model when asked to.
 
@@ -74,6 +75,7 @@ def publish(*, actor: Any, upload: Upload, load: bool = False) -> Deployment | N
     )
 
 
+@audit.records_refusals("save config", "model")
 def save_config(
     *,
     actor: Any,
@@ -201,6 +203,7 @@ def policy_words(policy: Mapping[str, Any]) -> str:
     return "all"
 
 
+@audit.records_refusals("delete version", "model")
 def delete_version(*, actor: Any, model: str, version: int) -> TrashEntry:
     """Move a version into the trash; one that is wanted or served is refused.
 
@@ -214,6 +217,7 @@ def delete_version(*, actor: Any, model: str, version: int) -> TrashEntry:
     return versions.delete_version_files(actor=actor, model=model, version=version)
 
 
+@audit.records_refusals("delete model", "model")
 def delete_model(*, actor: Any, model: str) -> TrashEntry:
     """Move a model into the trash and forget that it was wanted; a served one is refused.
 
@@ -228,6 +232,7 @@ def delete_model(*, actor: Any, model: str) -> TrashEntry:
     return entry
 
 
+@audit.records_refusals("restore", "entry")
 def restore_deleted(*, actor: Any, entry: TrashEntry) -> None:
     """Put a deleted version or model back. Raises RefusedError, NotFoundError."""
     versions.restore(actor=actor, entry=entry)

@@ -14,7 +14,7 @@ from console.deployments.choices import DeploymentState
 from console.deployments.models import Deployment, DeploymentTarget
 from tests.console.deployments.acting import answer, serve
 from tests.console.disk import Committed
-from tests.console.fakes import FakeWorkerClient, make_worker
+from tests.console.fakes import FakeWorkerClient, make_model, make_worker
 from tests.console.repository.packing import write_model
 
 
@@ -79,3 +79,37 @@ def test_one_process_holds_a_lease_at_a_time(db: None) -> None:
     assert reconcile.take_lease("job") == ""
     reconcile.give_lease("job", mine)
     assert reconcile.take_lease("job") != ""
+
+
+def test_a_worker_that_was_away_is_brought_up_to_the_wish_once(
+    model: Path, load: Any, committed: Committed, fake_workers: FakeWorkerClient
+) -> None:
+    serve(fake_workers, "2", worker_id="gpu-1")
+    serve(fake_workers, "2", worker_id="gpu-2")
+    away = fake_workers.infos.pop()
+    load()
+    answer(fake_workers)
+    fake_workers.infos.append(away)
+
+    with committed():
+        (deployment,) = reconcile.reconcile()
+    answer(fake_workers)
+    DeploymentTarget.objects.update(finished_at=timezone.now() - timedelta(minutes=1))
+
+    assert deployment.worker_ids == [away.worker_id]
+    assert deployment.reason == "The worker was away when this was deployed"
+    assert reconcile.reconcile() == []
+
+
+def test_a_round_takes_few_queries_however_many_models(
+    repository: Path, operator: Any, fake_workers: FakeWorkerClient,
+    django_assert_max_num_queries: Any,
+) -> None:  # fmt: skip
+    names = [f"m{index}" for index in range(20)]
+    for name in names:
+        write_model(repository, name)
+    reconcile.adopt_repository()
+    fake_workers.infos = [make_worker(models=[make_model(name) for name in names])]
+
+    with django_assert_max_num_queries(16):
+        assert reconcile.reconcile() == []

@@ -253,3 +253,12 @@ def test_the_phases_tell_the_whole_road(
 
     assert running == [("Requested", "done"), ("Loading gpu-1", "running"), ("Live", "pending")]
     assert [phase.state for phase in selectors.phases(deployment)] == ["done", "done", "done"]
+
+
+def test_a_refused_attempt_is_in_the_audit_log_too(model: Path, operator: Any) -> None:
+    with pytest.raises(NotFoundError):
+        services.load_model(actor=operator, model="cat", versions=[9])
+
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.target, entry.actor) == ("load model refused", "cat", operator)
+    assert "no version 9" in entry.detail["error"]
