@@ -49,13 +49,12 @@ check: install-dev ## Format, lint, types, import contracts, migrations, templat
 	$(BIN)/mypy serving workers console examples benchmarks
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --fail-level WARNING
-	$(BIN)/djlint --check --lint --quiet templates
+	$(BIN)/djlint --lint --quiet templates
 	$(BIN)/pytest -q tests/architecture
 
-format: install-dev ## Format code and templates
+format: install-dev ## Format code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/djlint --reformat --quiet templates
 
 bench: install-dev ## Requests/s, latency and CPU of an identity model over HTTP and gRPC
 	$(BIN)/python -m benchmarks.infer
