@@ -206,17 +206,6 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-# --- gateway ------------------------------------------------------------------------------------
-
-# How long a worker may take until the first byte of its answer.
-CONCH_GATEWAY_TIMEOUT_SECONDS = env_int("CONCH_GATEWAY_TIMEOUT_SECONDS", 300, minimum=1)
-
-# --- uploads ------------------------------------------------------------------------------------
-
-# The largest upload, packed or unpacked, and the most files in one.
-CONCH_UPLOAD_MAX_BYTES = env_int("CONCH_UPLOAD_MAX_BYTES", 64 * 1024**3, minimum=1)
-CONCH_UPLOAD_MAX_FILES = env_int("CONCH_UPLOAD_MAX_FILES", 20_000, minimum=1)
-
 # --- static files -------------------------------------------------------------------------------
 
 STATIC_URL = "static/"
