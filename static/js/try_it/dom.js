@@ -26,7 +26,7 @@ export function table(caption, heads, rows) {
     "table",
     { class: "table" },
     el("caption", { class: "visually-hidden" }, caption),
-    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col", class: head.num ? "num" : undefined }, head.text)))),
+    el("thead", {}, el("tr", {}, heads.map(headCell))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
   );
 }
@@ -43,19 +43,25 @@ export function stateMark(tone, word) {
   return el("span", { class: `state state--${tone}` }, mark, el("span", {}, word));
 }
 
+function headCell({ text, num, isHidden }) {
+  const words = isHidden ? el("span", { class: "visually-hidden" }, text) : text;
+  return el("th", { scope: "col", class: num ? "num" : undefined }, words);
+}
+
 // Horizontal bars with their numbers: [{label, value 0..1, text}].
 export function bars(caption, items) {
-  const rows = items.map(({ label, value, text }) => [label, meter(value, label), text]);
-  const whole = table(caption, [{ text: "Label" }, { text: "" }, { text: "Probability", num: true }], rows);
+  const rows = items.map(({ label, value, text }) => [label, bar(value), text]);
+  const whole = table(caption, [{ text: "Label" }, { text: "Bar", isHidden: true }, { text: "Probability", num: true }], rows);
   whole.classList.add("bar-table");
   return whole;
 }
 
-export function meter(value, label) {
+// The number stands in the next column, so the drawing says nothing to a screen reader.
+function bar(value) {
   const width = Math.max(0, Math.min(1, Number(value) || 0)) * 200;
   return svg(
     "svg",
-    { class: "bar", viewBox: "0 0 200 8", preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${percent(value)}` },
+    { class: "bar", viewBox: "0 0 200 8", preserveAspectRatio: "none", "aria-hidden": "true" },
     svg("rect", { class: "bar-track", width: 200, height: 8, rx: 2 }),
     svg("rect", { class: "bar-fill", width, height: 8, rx: 2 }),
   );

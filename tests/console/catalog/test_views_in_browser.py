@@ -1,0 +1,205 @@
+"""The views that demo models ask for by their `try_it` parameter, in Chromium; `/v2` is played."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.console.catalog.test_in_browser import Open, address, open_page
+from tests.console.catalog.test_try_it_js import expected_features
+from tests.console.fakes import FakeWorkerClient
+from workers.messages import ModelDescription
+
+__all__ = ["address", "open_page"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def describe(
+    served: FakeWorkerClient, view: str, inputs: list[Any], outputs: list[Any], **config: Any
+) -> None:
+    """`echo` becomes a model with these (name, datatype, shape) and the view `view`."""
+    keys = ("name", "datatype", "shape")
+    served.descriptions["echo"] = ModelDescription(
+        metadata={
+            "name": "echo",
+            "inputs": [dict(zip(keys, item, strict=True)) for item in inputs],
+            "outputs": [dict(zip(keys, item, strict=True)) for item in outputs],
+        },
+        config={"parameters": {"try_it": {"string_value": view}}, **config},
+        statistics={},
+    )
+
+
+def tensors_of(body: bytes, header_length: int) -> dict[str, bytes]:
+    """Input name -> its bytes, of a request with binary tensors."""
+    header = json.loads(body[:header_length])
+    at = header_length
+    found = {}
+    for item in header["inputs"]:
+        size = item["parameters"]["binary_data_size"]
+        found[item["name"]] = body[at : at + size]
+        at += size
+    return found
+
+
+def sent_tensors(request: Any) -> dict[str, bytes]:
+    length = int(request.headers["inference-header-content-length"])
+    return tensors_of(request.post_data_buffer, length)
+
+
+def binary_answer(outputs: dict[str, tuple[list[int], bytes]]) -> dict[str, Any]:
+    header = {
+        "model_name": "echo",
+        "outputs": [
+            {
+                "name": name,
+                "datatype": "FP32",
+                "shape": shape,
+                "parameters": {"binary_data_size": len(data)},
+            }
+            for name, (shape, data) in outputs.items()
+        ],
+    }
+    head = json.dumps(header).encode()
+    body = head + b"".join(data for _, data in outputs.values())
+    return {
+        "status": 200,
+        "body": body,
+        "headers": {"Inference-Header-Content-Length": str(len(head))},
+    }
+
+
+DROP = """(zone) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(["  #!/usr/bin/env python3\\nprint('hello')\\n\\n"], "hello.py"));
+    const options = { dataTransfer: transfer, bubbles: true, cancelable: true };
+    zone.dispatchEvent(new DragEvent("dragover", options));
+    zone.dispatchEvent(new DragEvent("drop", options));
+}"""
+
+
+def test_a_dropped_file_gets_its_type(served: FakeWorkerClient, open_page: Open) -> None:
+    describe(
+        served,
+        "file_ends",
+        [("bytes", "INT32", [-1, 2048])],
+        [("target_label", "FP32", [-1, 214])],
+        max_batch_size=16,
+    )
+    page = open_page("/models/echo/try/")
+    requests: list[Any] = []
+    labels = ["0.900000:143:python", "0.050000:9:c:odd label"]
+    output = {"name": "target_label", "datatype": "BYTES", "shape": [1, 2], "data": labels}
+
+    def answer(route: Any) -> None:
+        requests.append(route.request)
+        route.fulfill(status=200, body=json.dumps({"outputs": [output]}))
+
+    page.route("**/v2/**", answer)
+    page.locator(".drop-zone").evaluate(DROP)
+    page.locator(".verdict-word").wait_for()
+
+    assert page.locator(".verdict-word").inner_text() == "python"
+    assert "The model is 90.0 % sure." in page.locator(".verdict").inner_text()
+    assert page.locator(".verdict").get_by_role("cell", name="c:odd label").is_visible()
+    vector = np.frombuffer(sent_tensors(requests[0])["bytes"], "<i4").tolist()
+    assert vector == expected_features(b"  #!/usr/bin/env python3\nprint('hello')\n\n")
+
+
+def test_the_state_of_one_window_goes_into_the_next(
+    served: FakeWorkerClient, open_page: Open
+) -> None:
+    describe(
+        served,
+        "speech_chunks",
+        [("input", "FP32", [-1, 576]), ("state", "FP32", [2, -1, 128]), ("sr", "INT64", [1])],
+        [("output", "FP32", [-1, 1]), ("stateN", "FP32", [2, -1, 128])],
+    )
+    page = open_page("/models/echo/try/")
+    states: list[float] = []
+
+    def answer(route: Any) -> None:
+        state = np.frombuffer(sent_tensors(route.request)["state"], "<f4")
+        states.append(float(state[0]))
+        loud = 0.9 if len(states) > 30 else 0.1
+        outputs = {
+            "output": ([1, 1], struct.pack("<f", loud)),
+            "stateN": ([2, 1, 128], (state + 1).tobytes()),
+        }
+        route.fulfill(**binary_answer(outputs))
+
+    page.route("**/v2/**", answer)
+    page.get_by_role("button", name="Hum").click()
+    page.locator(".verdict-word").wait_for()
+
+    assert states == [float(number) for number in range(63)]
+    assert page.locator(".verdict-word").inner_text() == "Speech in 52.4 % of the time"
+    assert page.get_by_role("cell", name="0.96", exact=True).is_visible()
+    assert "63 requests" in page.locator("[data-part=answer]").inner_text()
+
+
+def test_a_drawn_line_is_read(served: FakeWorkerClient, open_page: Open) -> None:
+    describe(
+        served,
+        "text_line_ctc",
+        [("x", "FP32", [-1, 3, 48, -1])],
+        [("y", "FP32", [-1, -1, 3])],
+        max_batch_size=8,
+    )
+    page = open_page("/models/echo/try/")
+    shapes: list[Any] = []
+
+    def answer(route: Any) -> None:
+        pixels = np.frombuffer(sent_tensors(route.request)["x"], "<f4")
+        shapes.append((pixels.size // (3 * 48), float(pixels.min()), float(pixels.max())))
+        scores = np.eye(3, dtype=np.float32)[[1, 0, 1, 2]]
+        route.fulfill(**binary_answer({"y": ([1, 4, 3], scores.tobytes())}))
+
+    page.route("**/v2/**", answer)
+    page.route(
+        "**/try/labels/**",
+        lambda route: route.fulfill(status=200, body='{"labels": ["<blank>", "a", "b"]}'),
+    )
+    page.get_by_label("Or draw this text").fill("Any text at all, it is played")
+    page.get_by_role("button", name="Draw and read").click()
+    page.locator(".verdict-word").wait_for()
+
+    assert page.locator(".verdict-word").inner_text() == "aab"
+    [(width, lowest, highest)] = shapes
+    assert width > 320
+    assert (lowest, highest) == (-1.0, 1.0)
+
+
+def test_text_goes_in_and_values_come_out(served: FakeWorkerClient, open_page: Open) -> None:
+    describe(
+        served,
+        "text",
+        [("TEXT", "BYTES", [-1, 1])],
+        [("WORDS", "INT32", [-1, 1])],
+        max_batch_size=8,
+    )
+    page = open_page("/models/echo/try/")
+    words = {"name": "WORDS", "datatype": "INT32", "shape": [1, 1], "data": [7]}
+    body = json.dumps({"outputs": [words]})
+    page.route("**/v2/**", lambda route: route.fulfill(status=200, body=body))
+    page.get_by_label("Text").fill("seven words")
+    page.get_by_role("button", name="Send").click()
+
+    page.locator(".verdict-list dd", has_text="7").wait_for()
+
+
+def test_every_input_can_be_given_by_hand_instead(
+    served: FakeWorkerClient, open_page: Open
+) -> None:
+    describe(served, "text", [("TEXT", "BYTES", [1])], [("WORDS", "INT32", [1])])
+    page = open_page("/models/echo/try/")
+
+    page.get_by_role("link", name="Every input").click()
+
+    page.get_by_label("Values of TEXT").wait_for()
+    assert page.get_by_role("link", name="Simple view").is_visible()
