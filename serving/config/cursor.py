@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from serving.config.repair import Edit
 from serving.config.tokens import END, IDENT, SLASHES, STRING, SYMBOL, Token, tokenize
 
 MAX_MISTAKES = 100
@@ -25,6 +26,10 @@ class Mistake:
     is_warning: bool = False
     is_fatal: bool = False
     """True: the text is refused, whatever the Python parser says (Triton's own refuses it)."""
+    edit: Edit | None = None
+    """Mends it."""
+    is_removable: bool = False
+    """True: removing the field that starts at `offset` mends it."""
 
 
 class TooManyMistakesError(Exception):
@@ -41,8 +46,9 @@ class Cursor:
         kept = []
         for token in tokens:
             if token.kind == SLASHES:
-                remark = Mistake(token.start, "'//' does not start a comment here", "use '#'")
-                self.mistakes.append(remark)
+                message = "'//' does not start a comment here"
+                edit = Edit(token.start, token.start + 2, "#", "Write '#'")
+                self.mistakes.append(Mistake(token.start, message, "use '#'", edit=edit))
             else:
                 kept.append(token)
         return kept
@@ -63,8 +69,16 @@ class Cursor:
             return True
         return False
 
-    def _mistake(self, token: Token, message: str, hint: str = "", field: str = "") -> None:
-        self._note(Mistake(token.start, message, hint, field))
+    def _mistake(
+        self,
+        token: Token,
+        message: str,
+        hint: str = "",
+        field: str = "",
+        *,
+        edit: Edit | None = None,
+    ) -> None:
+        self._note(Mistake(token.start, message, hint, field, edit=edit))
 
     def _note(self, mistake: Mistake) -> None:
         self.mistakes.append(mistake)
@@ -96,6 +110,10 @@ class Cursor:
                     depth -= 1
                     if depth <= 0:
                         return
+
+
+def replaced(token: Token, text: str) -> Edit:
+    return Edit(token.start, token.end, text, f"Write {text}" if text else f"Remove {token.text}")
 
 
 def shown(token: Token) -> str:

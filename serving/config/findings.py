@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from serving.config.repair import Repair
+
 
 class Severity(enum.Enum):
     ERROR = "error"
@@ -34,6 +36,8 @@ class Finding:
     """Path relative to the model directory."""
     code: str = ""
     """Rule, e.g. VAL-08."""
+    repair: Repair | None = None
+    """An edit of `file` that mends it, where a safe one is known."""
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "severity": self.severity.value}

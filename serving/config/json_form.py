@@ -91,7 +91,7 @@ def _message_from(
     for key, value in document.items():
         field = info.fields.get(key) or info.fields.get(_snake(key))
         if field is None:
-            hint = field_hint(key, info, outer)
+            hint, _ = field_hint(key, info, outer)
             where = f" in '{path}'" if path else ""
             raise InvalidArgumentError(
                 f"Invalid config override: unknown field '{key}'{where}; {hint}"

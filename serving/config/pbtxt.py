@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from google.protobuf import text_format
 
 from serving.config.cursor import Mistake
 from serving.config.findings import Finding, Severity
+from serving.config.mend import Mender
 from serving.config.protobuf import pb
-from serving.config.tokens import Lines
+from serving.config.repair import Edit, to_repair
+from serving.config.tokens import SLASHES, Lines, tokenize
 from serving.config.walker import Walker
 
 MAX_FINDINGS = 50
@@ -61,12 +64,25 @@ class ParsedConfig:
                 return self.lines.place(place[0])
         return 0, 0
 
+    @cached_property
+    def mender(self) -> Mender:
+        tokens = [token for token in tokenize(self.text) if token.kind != SLASHES]
+        return Mender(self.text, tokens, self.places)
+
     def finding(
-        self, severity: Severity, path: str, message: str, hint: str = "", *, code: str = ""
+        self,
+        severity: Severity,
+        path: str,
+        message: str,
+        hint: str = "",
+        *,
+        code: str = "",
+        edit: Edit | None = None,
     ) -> Finding:
-        """A finding about a field, at its place in the text."""
+        """A finding about a field, at its place in the text; `edit` would mend it."""
         line, column = self.position(path)
-        return Finding(severity, message, hint, path, line, column, self.file, code)
+        repair = to_repair(edit, self.lines) if edit is not None else None
+        return Finding(severity, message, hint, path, line, column, self.file, code, repair)
 
 
 def parse(text: str, *, file: str = "config.pbtxt") -> ParsedConfig:
@@ -75,18 +91,23 @@ def parse(text: str, *, file: str = "config.pbtxt") -> ParsedConfig:
     lone = _lone_surrogate(text)
     if lone is not None:
         mistake = Mistake(lone, "the text holds half a character (a lone surrogate)", "remove it")
-        return ParsedConfig(text, None, [_finding(mistake, lines, file)], file, {}, lines)
+        parsed = ParsedConfig(text, None, [], file, {}, lines)
+        parsed.findings.append(_finding(mistake, parsed))
+        return parsed
     walker = Walker(text)
     walker.run()
     config, refusal = None, None
     if not any(mistake.is_fatal for mistake in walker.mistakes):
         config, refusal = _judge(text)
     mistakes = walker.mistakes if config is None else _standing(walker.mistakes)
-    findings = [_finding(mistake, lines, file) for mistake in mistakes]
+    parsed = ParsedConfig(text, config, [], file, walker.places, lines)
+    findings = parsed.findings
+    findings += [_finding(mistake, parsed) for mistake in mistakes]
     if refusal is not None and not any(item.severity is Severity.ERROR for item in findings):
         findings.append(_refusal(refusal, file))
     findings.sort(key=lambda item: (item.line, item.column))
-    return ParsedConfig(text, config, findings[:MAX_FINDINGS], file, walker.places, lines)
+    del findings[MAX_FINDINGS:]
+    return parsed
 
 
 def read_text(path: Path) -> tuple[str | None, list[Finding]]:
@@ -139,11 +160,22 @@ def _standing(mistakes: list[Mistake]) -> list[Mistake]:
     return standing + [replace(item, is_warning=True) for item in twice]
 
 
-def _finding(mistake: Mistake, lines: Lines, file: str) -> Finding:
+def _finding(mistake: Mistake, parsed: ParsedConfig) -> Finding:
     severity = Severity.WARNING if mistake.is_warning else Severity.ERROR
-    line, column = lines.place(mistake.offset)
+    line, column = parsed.lines.place(mistake.offset)
+    edit = mistake.edit
+    if mistake.is_removable:
+        edit = parsed.mender.remove_statement(mistake.offset, "Remove this one")
     return Finding(
-        severity, mistake.message, mistake.hint, mistake.field, line, column, file, mistake.code
+        severity,
+        mistake.message,
+        mistake.hint,
+        mistake.field,
+        line,
+        column,
+        parsed.file,
+        mistake.code,
+        to_repair(edit, parsed.lines) if edit is not None else None,
     )
 
 

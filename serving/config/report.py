@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.config.findings import Finding, Severity
+from serving.config.mend import Mender
 from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
+from serving.config.repair import Edit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +28,25 @@ class Report:
     available: Available = Available()
     findings: list[Finding] = field(default_factory=list)
 
-    def error(self, path: str, message: str, hint: str = "", *, code: str) -> None:
-        self._add(Severity.ERROR, path, message, hint, code)
+    def error(
+        self, path: str, message: str, hint: str = "", *, code: str, edit: Edit | None = None
+    ) -> None:
+        found = self.parsed.finding(Severity.ERROR, path, message, hint, code=code, edit=edit)
+        self.findings.append(found)
 
-    def warning(self, path: str, message: str, hint: str = "", *, code: str) -> None:
-        self._add(Severity.WARNING, path, message, hint, code)
+    def warning(
+        self, path: str, message: str, hint: str = "", *, code: str, edit: Edit | None = None
+    ) -> None:
+        found = self.parsed.finding(Severity.WARNING, path, message, hint, code=code, edit=edit)
+        self.findings.append(found)
 
     def note(self, path: str, message: str, hint: str = "", *, code: str) -> None:
-        self._add(Severity.NOTE, path, message, hint, code)
+        found = self.parsed.finding(Severity.NOTE, path, message, hint, code=code)
+        self.findings.append(found)
 
-    def _add(self, severity: Severity, path: str, message: str, hint: str, code: str) -> None:
-        self.findings.append(self.parsed.finding(severity, path, message, hint, code=code))
+    @property
+    def mend(self) -> Mender:
+        return self.parsed.mender
 
     @property
     def is_ensemble(self) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from google.protobuf import text_encoding, text_format
 
+from serving.config.repair import Edit
 from serving.config.schema import INTEGER_RANGES, FieldInfo
-from serving.config.suggest import enum_hint
+from serving.config.suggest import enum_hint, enum_meant
 from serving.config.tokens import END, IDENT, NUMBER, PLACEHOLDER, STRING, SYMBOL, Token
 
 _EXPECTED = {
@@ -46,6 +47,8 @@ _ESCAPED = re.compile(
     r"(?:[^\\]|\\(?:[abfnrtv\\?'\"]|[0-3]?[0-7]{1,2}|[xX][0-9a-fA-F]{1,2}"
     r"|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))*"
 )
+_BACKSLASH = re.compile(r"\\(?!(?:[\\?'\"]))|(\\.)", re.DOTALL)
+"""A backslash before neither a quote nor a backslash, or one such pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Problem:
     is_certain: bool = False
     is_warning: bool = False
     is_fatal: bool = False
+    edit: Edit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,28 @@ def _wrong(token: Token, field: FieldInfo) -> Problem:
     if token.kind not in (END, STRING):
         found = f"'{found}'"
     message = f"expected {_expected(field)} for '{field.name}', found {found}"
-    return Problem(message, _hint(token, field) or _example(field))
+    return Problem(message, _hint(token, field) or _example(field), edit=_edit(token, field))
+
+
+def _edit(token: Token, field: FieldInfo) -> Edit | None:
+    """Write what the token most likely means as a value of the field."""
+    meant = _meant(token, field)
+    return Edit(token.start, token.end, meant, f"Write {meant}") if meant else None
+
+
+def _meant(token: Token, field: FieldInfo) -> str:
+    if token.kind not in (IDENT, NUMBER, STRING):
+        return ""
+    if field.kind == "enum":
+        return enum_meant(token.text, field)
+    if field.kind == "string":
+        return f'"{token.text}"' if token.kind != STRING else ""
+    bare = token.text.strip("\"'")
+    if field.kind == "bool":
+        return _BOOLEAN_WORDS.get(bare.casefold(), "")
+    if token.kind == STRING and re.fullmatch(r"-?[0-9.]+", bare):
+        return bare if _check(Token(NUMBER, bare, token.start), field) is None else ""
+    return ""
 
 
 def _example(field: FieldInfo) -> str:
@@ -142,16 +167,8 @@ def _hint(token: Token, field: FieldInfo) -> str:
         return f'write "{token.text}"'
     if token.kind == STRING and field.kind != "string":
         return f"write {token.text[1:-1]} without quotes" if token.text[1:-1] else ""
-    if field.kind == "bool" and token.text.casefold() in (
-        "true",
-        "false",
-        "yes",
-        "no",
-        "on",
-        "off",
-    ):
-        meant = "true" if token.text.casefold() in ("true", "yes", "on") else "false"
-        return f"write {meant}"
+    if field.kind == "bool" and token.text.casefold() in _BOOLEAN_WORDS:
+        return f"write {_BOOLEAN_WORDS[token.text.casefold()]}"
     if token.text == "[" and not field.is_repeated:
         return f"'{field.name}' takes one value, not a list"
     return ""
@@ -174,13 +191,16 @@ def _check_string(token: Token, field: FieldInfo) -> Problem | None:
     text = token.text
     if len(text) < 2 or text[-1] != text[0]:
         return Problem(
-            f"the string of '{field.name}' is never closed on its line", f"add {text[0]} at its end"
+            f"the string of '{field.name}' is never closed on its line",
+            f"add {text[0]} at its end",
+            edit=_closed(token),
         )
     if "\\" in text and not _readable(text):
         return Problem(
             f"bad escape in the string of '{field.name}': {text}",
             "write a backslash as \\\\",
             is_fatal=True,
+            edit=_escaped(token),
         )
     if "${" in text:
         return Problem(
@@ -191,6 +211,21 @@ def _check_string(token: Token, field: FieldInfo) -> Problem | None:
             is_warning=True,
         )
     return None
+
+
+def _closed(token: Token) -> Edit | None:
+    # What stands behind the opening quote may be more than the string: only a bare word is sure.
+    if not re.fullmatch(r"[\"'][\w./-]+", token.text):
+        return None
+    return Edit(token.end, token.end, token.text[0], f"Add {token.text[0]}")
+
+
+def _escaped(token: Token) -> Edit | None:
+    """Every backslash that starts no escape, written twice."""
+    text = token.text
+    inner = _BACKSLASH.sub(lambda match: match.group(1) or "\\\\", text[1:-1])
+    meant = f"{text[0]}{inner}{text[-1]}"
+    return Edit(token.start, token.end, meant, f"Write {meant}") if _readable(meant) else None
 
 
 def _readable(text: str) -> bool:

@@ -62,25 +62,29 @@ def nearest(word: str, names: Iterable[str]) -> str:
     return folded[close[0]] if close else ""
 
 
-def field_hint(word: str, message: MessageInfo, enclosing: Iterable[MessageInfo]) -> str:
-    """How to mend an unknown field `word` of `message`, which lies inside `enclosing`."""
+def field_hint(
+    word: str, message: MessageInfo, enclosing: Iterable[MessageInfo]
+) -> tuple[str, str]:
+    """How to mend an unknown field `word` of `message`, which lies inside `enclosing`; and the
+    name that was meant, or ""."""
     alias = _FIELD_ALIASES.get(word.casefold(), "")
     if alias in message.fields:
-        return f"did you mean '{alias}'?"
+        return f"did you mean '{alias}'?", alias
     if any(word in outer.fields for outer in enclosing):
-        return f"'{word}' belongs one level up: is a closing '}}' missing before it?"
+        return f"'{word}' belongs one level up: is a closing '}}' missing before it?", ""
     places = fields_elsewhere(word)
     if places:
-        return f"'{word}' belongs inside {' or '.join(places[:3])} {{ }}"
+        return f"'{word}' belongs inside {' or '.join(places[:3])} {{ }}", ""
     close = nearest(word, message.fields)
     if close:
-        return f"did you mean '{close}'?"
+        return f"did you mean '{close}'?", close
     known = ", ".join(message.fields)
-    return f"known here: {known}" if len(known) < 90 else "see the ModelConfig reference"
+    hint = f"known here: {known}" if len(known) < 90 else "see the ModelConfig reference"
+    return hint, ""
 
 
-def enum_hint(word: str, field: FieldInfo) -> str:
-    """How to mend an unknown value `word` of an enum field."""
+def enum_meant(word: str, field: FieldInfo) -> str:
+    """The name of an enum field's value that `word` most likely meant, or ""."""
     names = list(field.enum_numbers)
     bare = word.strip("\"'").upper()
     if "TYPE_INVALID" in field.enum_numbers:
@@ -89,8 +93,12 @@ def enum_hint(word: str, field: FieldInfo) -> str:
     else:
         prefix = names[0].rsplit("_", 1)[0]
         meant = bare if bare in field.enum_numbers else f"{prefix}_{bare}"
-    if meant not in field.enum_numbers:
-        meant = nearest(bare, names)
+    return meant if meant in field.enum_numbers else nearest(bare, names)
+
+
+def enum_hint(word: str, field: FieldInfo) -> str:
+    """How to mend an unknown value `word` of an enum field."""
+    meant = enum_meant(word, field)
     if meant:
         return f"write {meant}, without quotes" if word[:1] in "\"'" else f"did you mean {meant}?"
-    return f"one of {', '.join(name for name in names if name != 'TYPE_INVALID')}"
+    return f"one of {', '.join(name for name in field.enum_numbers if name != 'TYPE_INVALID')}"

@@ -12,7 +12,15 @@ import contextlib
 from dataclasses import dataclass, replace
 
 from serving.config import scalars
-from serving.config.cursor import CLOSER, Cursor, Mistake, TooManyMistakesError, shown
+from serving.config.cursor import (
+    CLOSER,
+    Cursor,
+    Mistake,
+    TooManyMistakesError,
+    replaced,
+    shown,
+)
+from serving.config.repair import Edit
 from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
 from serving.config.suggest import field_hint
 from serving.config.tokens import END, IDENT, PLACEHOLDER, STRING, SYMBOL, Token
@@ -46,6 +54,7 @@ class Walker(Cursor):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.places: dict[str, tuple[int, int]] = {}
+        self._is_closing_offered = False
 
     def run(self) -> None:
         first = self._tokens[0]
@@ -71,6 +80,7 @@ class Walker(Cursor):
                         f"'{scope.opened.text}' of {scope.title} is never closed",
                         f"add '{scope.closer}'",
                         scope.path.rstrip("."),
+                        edit=self._closing(scope, token),
                     )
                 return
             if token.text in ("}", ">") and token.kind == SYMBOL:
@@ -84,6 +94,13 @@ class Walker(Cursor):
             else:
                 self._not_a_field(scope, token)
 
+    def _closing(self, scope: _Scope, end: Token) -> Edit | None:
+        """Close the innermost message at the end of the text; the outer ones come after it."""
+        if self._is_closing_offered:
+            return None
+        self._is_closing_offered = True
+        return Edit(end.start, end.start, f"\n{scope.closer}", f"Add {scope.closer} at the end")
+
     def _close(self, scope: _Scope, token: Token) -> bool:
         """True when `token` ends the message."""
         if token.text == scope.closer:
@@ -91,7 +108,8 @@ class Walker(Cursor):
             return True
         if not scope.closer:
             self._advance()
-            self._mistake(token, f"'{token.text}' closes nothing", "remove it")
+            message = f"'{token.text}' closes nothing"
+            self._mistake(token, message, "remove it", edit=replaced(token, ""))
             return False
         self._advance()
         self._mistake(
@@ -100,20 +118,26 @@ class Walker(Cursor):
             f"'{token.text}'",
             f"write '{scope.closer}'",
             scope.path.rstrip("."),
+            edit=replaced(token, scope.closer),
         )
         return True
 
     def _not_a_field(self, scope: _Scope, token: Token) -> None:
         hint = "write `name: value`"
+        edit = None
         following = self._tokens[min(self._index + 1, len(self._tokens) - 1)]
         if token.kind == STRING and following.text == ":":
             hint = "field names stand without quotes; this is protobuf text, not JSON"
+            bare = token.text[1:-1]
+            edit = replaced(token, bare) if bare in scope.info.fields else None
         elif token.text in (",", ";"):
             hint = "one ',' or ';' may follow a field; remove this one"
+            edit = replaced(token, "")
         elif token.kind == PLACEHOLDER:
             hint = "fill in the template first"
         elif token.text == "\ufeff":
             hint = "the file starts with a byte-order mark: save it as UTF-8 without one"
+            edit = Edit(token.start, token.end, "", "Remove the byte-order mark")
         elif token.text == "]":
             hint = "a list opens with '[' after the ':' of its field"
         self._mistake(
@@ -121,6 +145,7 @@ class Walker(Cursor):
             f"expected a field name {scope.where}, found {shown(token)}",
             hint,
             scope.path.rstrip("."),
+            edit=edit,
         )
         self._advance()
         self._resync()
@@ -149,7 +174,11 @@ class Walker(Cursor):
         """Report it; True when a value follows and can be read."""
         token = self._token
         hint = "write ':' instead of '='" if token.text == "=" else f"write `{name.text}: value`"
-        self._mistake(token, f"expected ':' after '{name.text}', found {shown(token)}", hint, path)
+        edit = Edit(name.end, name.end, ":", "Add ':'")
+        if token.text == "=":
+            edit = replaced(token, ":")
+        message = f"expected ':' after '{name.text}', found {shown(token)}"
+        self._mistake(token, message, hint, path, edit=edit)
         if token.text in ("{", "<"):
             self._skip_block()
             return False
@@ -165,11 +194,14 @@ class Walker(Cursor):
             return
         first = scope.seen.get(field.name)
         if first is not None:
-            self._mistake(
-                name,
-                f"'{field.name}' is given twice {scope.where}",
-                "keep one of them",
-                path,
+            self._note(
+                Mistake(
+                    name.start,
+                    f"'{field.name}' is given twice {scope.where}",
+                    "keep one of them",
+                    path,
+                    is_removable=not field.is_message,
+                )
             )
         scope.seen[field.name] = name
         if not field.oneof:
@@ -190,13 +222,15 @@ class Walker(Cursor):
         while outer is not None:
             enclosing.append(outer.info)
             outer = outer.outer
+        hint, meant = field_hint(name.text, scope.info, enclosing)
         self._note(
             Mistake(
                 name.start,
                 f"unknown field '{name.text}' {scope.where}",
-                field_hint(name.text, scope.info, enclosing),
+                hint,
                 scope.path + name.text,
                 "REP-015",
+                edit=replaced(name, meant) if meant else None,
             )
         )
         self._take(":")
@@ -225,12 +259,14 @@ class Walker(Cursor):
             self._one(scope, field, path, self._token)
             if self._take("]"):
                 return
+            comma = self._token
             if not self._take(","):
                 if not self._between_elements(field, path) or self._index == before:
                     return
             elif self._token.text == "]":
                 message = f"the list of '{field.name}' ends with a ','"
-                self._mistake(self._token, message, "remove the last ','", path)
+                edit = replaced(comma, "")
+                self._mistake(self._token, message, "remove the last ','", path, edit=edit)
                 self._advance()
                 return
 
@@ -242,6 +278,7 @@ class Walker(Cursor):
             f"expected ',' or ']' in the list of '{field.name}', found {shown(token)}",
             "separate the elements with ','",
             path,
+            edit=_comma(token),
         )
         if token.kind == IDENT and self._tokens[self._index + 1].text in (":", "{", "<"):
             return False
@@ -331,9 +368,18 @@ class Walker(Cursor):
                     problem.is_certain,
                     problem.is_warning,
                     problem.is_fatal,
+                    problem.edit,
                 )
             )
         if result.opens_block:
             self._skip_block()
         else:
             self._index += result.used
+
+
+def _comma(token: Token) -> Edit | None:
+    if token.text == ";":
+        return replaced(token, ",")
+    if token.kind in (SYMBOL, END) and token.text not in ("{", "<"):
+        return None
+    return Edit(token.start, token.start, ", ", "Add ','")
