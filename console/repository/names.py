@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 MAX_NAME_BYTES = 255
 MAX_DEPTH = 32
+MAX_PATH_BYTES = 1024
 MAX_VERSION = 2**63 - 1
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}")
 _VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -59,6 +60,8 @@ def safe_relative_path(name: str) -> PurePosixPath:
         raise NameRefusedError(f"'{_shown(name)}' is nested deeper than {MAX_DEPTH} folders.")
     for part in parts:
         _check_component(part, name)
+    if len("/".join(parts).encode()) > MAX_PATH_BYTES:
+        raise NameRefusedError(f"'{_shown(name)}' is longer than {MAX_PATH_BYTES} bytes.")
     return PurePosixPath(*parts)
 
 

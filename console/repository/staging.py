@@ -99,7 +99,7 @@ class StagingArea:
         """How far the file `path` has come."""
         try:
             return (self.incoming / safe_relative_path(path)).stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return 0
 
 

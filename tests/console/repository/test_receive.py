@@ -26,6 +26,24 @@ def test_chunks_continue_where_the_file_ends(repository: Path, operator: Any) ->
         uploads.receive(upload, io.BytesIO(b"!"), offset=6)
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "a/b"), ("a/b", "a"), ("a/b", "a/b/c")])
+def test_a_name_that_is_both_a_file_and_a_folder_is_refused(
+    repository: Path, operator: Any, first: str, second: str
+) -> None:
+    upload = services.create_upload(actor=operator)
+    uploads.receive(upload, io.BytesIO(b"x"), path=first)
+
+    with pytest.raises(RefusedError, match="both a file and a folder"):
+        uploads.receive(upload, io.BytesIO(b"x"), path=second)
+
+
+def test_a_path_that_no_disk_could_hold_is_refused(repository: Path, operator: Any) -> None:
+    upload = services.create_upload(actor=operator)
+
+    with pytest.raises(RefusedError, match="longer than 1024 bytes"):
+        uploads.receive(upload, io.BytesIO(b"x"), path="/".join(["d" * 200] * 6))
+
+
 def test_half_an_upload_cannot_be_completed(repository: Path, operator: Any) -> None:
     upload = services.create_upload(actor=operator, file_name="m.zip", announced_bytes=6)
     uploads.receive(upload, io.BytesIO(b"abc"), offset=0)
