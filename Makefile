@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip --disable-pip-version-check --quiet
+# Twice quiet: errors only.
+PIP := $(BIN)/pip --disable-pip-version-check -qq
 
 .PHONY: help run install install-dev test test-postgres check format bench demo-models lock clean
 
