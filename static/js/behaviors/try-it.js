@@ -63,20 +63,28 @@ async function send(page, request, { isQuiet = false } = {}) {
 }
 
 function showSnippets(page, path, version, request) {
-  const snippet = (name, make) => {
-    const button = el("button", { type: "button", class: "button small" }, `Copy as ${name}`);
-    button.addEventListener("click", async () => {
-      const text = make();
-      await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = `Copy as ${name}`), 2000);
-    });
-    return button;
-  };
+  const shown = el("pre", { class: "code-block", tabindex: 0, hidden: true });
+  const snippet = (name, make) =>
+    el("button", { type: "button", class: "button small", onclick: ({ target }) => copy(target, name, make(), shown) }, `Copy as ${name}`);
   const curl = asCurl(location.origin + path, request);
   clear(page.snippets,
     el("p", { class: "toolbar" },
       curl ? snippet("curl", () => curl) : null,
       snippet("Python", () => asPython(location.origin, page.model.name, version, request))),
+    shown,
     el("p", { class: "muted" }, TOKEN_NOTE, curl ? "" : " This request is too long or too binary for a command line."));
+}
+
+// Pages that are not served over TLS have no clipboard: the text is shown to be copied by hand.
+async function copy(button, name, text, shown) {
+  shown.textContent = text;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = `Copy as ${name}`), 2000);
+  } catch {
+    shown.hidden = false;
+    getSelection().selectAllChildren(shown);
+    shown.focus();
+  }
 }

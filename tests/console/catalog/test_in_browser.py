@@ -183,6 +183,20 @@ class TestTryIt:
             {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2.5]}
         ]
 
+    def test_a_request_can_be_taken_elsewhere_even_without_a_clipboard(
+        self, served: FakeWorkerClient, open_page: Open
+    ) -> None:
+        page = open_page("/models/echo/try/")
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        page.route("**/v2/**", lambda route: route.fulfill(status=200, body=self.ANSWER))
+        page.get_by_role("button", name="Send").click()
+
+        page.get_by_role("button", name="Copy as curl").click()
+
+        text = page.locator("[data-part=snippets] pre").inner_text()
+        assert text.startswith("curl -sS 'http://localhost:")
+        assert "YOUR_TOKEN" in text
+
     def test_a_wrong_value_is_not_sent_and_takes_the_focus(
         self, served: FakeWorkerClient, open_page: Open
     ) -> None:
