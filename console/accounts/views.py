@@ -166,7 +166,5 @@ def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
         rows = rows.filter(user=me)
     token = get_object_or_404(rows, token_key=token_key)
     services.revoke_token(actor=me, token=token)
-    messages.success(
-        request, f"Token {token.name} is revoked; within seconds it opens nothing."
-    )
+    messages.success(request, f"Token {token.name} is revoked; within seconds it opens nothing.")
     return redirect("accounts:tokens")
