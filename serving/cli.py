@@ -153,6 +153,10 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         model_load_thread_count=values.get(
             "model-load-thread-count", default.model_load_thread_count
         ),
+        model_load_retry_count=values.get(
+            "model-load-retry-count", default.model_load_retry_count
+        ),
+        model_config_name=values.get("model-config-name", default.model_config_name),
         model_load_timeout_secs=values.get(
             "model-load-timeout-secs", default.model_load_timeout_secs
         ),

@@ -76,6 +76,15 @@ def not_empty(text: str) -> str:
     return text
 
 
+def config_name(text: str) -> str:
+    """The name of a file in configs/, without its suffix. REP-009."""
+    if not text or any(character.isspace() for character in text):
+        raise OptionError("must be a name without spaces")
+    if "/" in text or "\0" in text:
+        raise OptionError("names a file in the folder configs of a model: no '/'")
+    return text
+
+
 def path(text: str) -> Path:
     return Path(not_empty(text))
 
@@ -173,6 +182,20 @@ SUPPORTED: Sequence[Option] = (
         "<count>",
         "How many models load at once. Default: 4.",
         integer(1, 1024),
+    ),
+    Option(
+        "model-load-retry-count",
+        "Model repository",
+        "<count>",
+        "How often a failed load is tried again, if the model files are sound. Default: 0.",
+        integer(0, 1000),
+    ),
+    Option(
+        "model-config-name",
+        "Model repository",
+        "<name>",
+        "Take configs/<name>.pbtxt as the config of every model that has that file.",
+        config_name,
     ),
     Option(
         "model-load-timeout-secs",
@@ -274,9 +297,7 @@ NOT_YET: frozenset[str] = frozenset(
         "metrics-config",
         "metrics-interval-ms",
         "min-supported-compute-capability",
-        "model-config-name",
         "model-load-gpu-limit",
-        "model-load-retry-count",
         "model-namespacing",
         "pinned-memory-pool-byte-size",
         "rate-limit",

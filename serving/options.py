@@ -26,6 +26,10 @@ class ServerOptions:
     strict_readiness: bool = True
     auto_complete_config: bool = True
     model_load_thread_count: int = 4
+    model_load_retry_count: int = 0
+    """How often a version that failed to load, and might succeed now, is tried again."""
+    model_config_name: str = ""
+    """Models that have configs/<name>.pbtxt take it as their config."""
     model_load_timeout_secs: float = 600.0
     """Deadline of LOADING; afterwards the load fails with a reason."""
     exit_timeout_secs: float = 30.0

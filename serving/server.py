@@ -305,6 +305,7 @@ class ModelServer:
             auto_complete=options.auto_complete_config,
             gpu_count=gpu_count,
             backend_config=options.backend_config,
+            config_name=options.model_config_name,
         )
         return RepositoryManager(
             options.model_repositories,
@@ -313,6 +314,7 @@ class ModelServer:
             self._threads,
             load_slots=options.model_load_thread_count,
             load_timeout_s=options.model_load_timeout_secs,
+            load_retries=options.model_load_retry_count,
         )
 
     def _names_at_start(self) -> Iterable[str] | None:

@@ -7,15 +7,28 @@ Model: that one is closed at once. Loop thread only.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from serving.errors import UnavailableError
+from serving.errors import (
+    InvalidArgumentError,
+    ModelLoadError,
+    ServingError,
+    UnavailableError,
+    UnsupportedError,
+)
 from serving.repository.source import Loader, PreparedModel, Source
 
 if TYPE_CHECKING:
     from serving.model import Model
+
+logger = logging.getLogger(__name__)
+
+_RETRY_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
 
 T = TypeVar("T")
 Late = Callable[[asyncio.Task[T]], None]
@@ -29,13 +42,22 @@ class Spawn(Protocol):
 
 class LoadAttempts:
     def __init__(
-        self, loader: Loader[Any], threads: Executor, spawn: Spawn, *, slots: int, timeout_s: float
+        self,
+        loader: Loader[Any],
+        threads: Executor,
+        spawn: Spawn,
+        *,
+        slots: int,
+        timeout_s: float,
+        retries: int = 0,
     ) -> None:
+        """`retries`: how often a version is tried again that failed and might succeed then."""
         self._loader = loader
         self._threads = threads
         self._spawn = spawn
         self._slots = asyncio.Semaphore(slots)
         self._timeout_s = timeout_s
+        self._retries = retries
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -71,11 +93,28 @@ class LoadAttempts:
         return {version: task.exception() or task.result() for version, task in tasks.items()}
 
     async def _load_version(self, prepared: PreparedModel, version: int) -> Model:
-        async with self._slots:
-            loading: asyncio.Task[Model] = self._spawn(
-                self._loader.load_version(prepared, version, self._threads), kind="attempt"
-            )
-            return await self._before_deadline(loading, "loading", self._close_late)
+        for failures in itertools.count(1):
+            try:
+                async with self._slots:
+                    return await self._load_once(prepared, version)
+            except ServingError as error:
+                if failures > self._retries or not _may_succeed_later(error):
+                    raise
+                logger.warning(
+                    "a load failed and is tried again, %d of %d: %s",
+                    failures,
+                    self._retries,
+                    error.message,
+                )
+            # The slot is free meanwhile: other models load.
+            await asyncio.sleep(min(_RETRY_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S))
+        raise AssertionError("counting has no end")
+
+    async def _load_once(self, prepared: PreparedModel, version: int) -> Model:
+        loading: asyncio.Task[Model] = self._spawn(
+            self._loader.load_version(prepared, version, self._threads), kind="attempt"
+        )
+        return await self._before_deadline(loading, "loading", self._close_late)
 
     async def _before_deadline(self, task: asyncio.Task[T], phase: str, late: Late[T]) -> T:
         try:
@@ -93,6 +132,15 @@ class LoadAttempts:
     def _close_late(self, task: asyncio.Task[Model]) -> None:
         if not task.cancelled() and task.exception() is None:
             self._spawn(task.result().drain_and_close(), kind="drain")
+
+
+def _may_succeed_later(error: BaseException | None) -> bool:
+    """A fault of the files stays one however often they are read."""
+    if isinstance(error, ModelLoadError) and error.__cause__ is not None:
+        return _may_succeed_later(error.__cause__)
+    return not isinstance(error, (InvalidArgumentError, UnsupportedError)) or isinstance(
+        error, ModelLoadError
+    )
 
 
 def _give_up(task: asyncio.Task[T], late: Late[T]) -> None:

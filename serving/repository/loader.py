@@ -16,23 +16,20 @@ from pathlib import Path
 from serving.backends.base import Backend, ModelContext
 from serving.backends.registry import BackendRegistry
 from serving.clock import Clock
-from serving.config import complete, json_form, pbtxt
+from serving.config import complete
 from serving.config.decode import ModelSpec, decode
-from serving.config.findings import Finding, Severity, errors_of, one_line
+from serving.config.findings import Severity, errors_of, one_line
 from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
 from serving.config.report import Available
 from serving.config.validate import validate
 from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.model import Model
-from serving.repository import layout
+from serving.repository import config_file, layout
 from serving.repository.source import Source
 from serving.repository.version_policy import missing_versions, select_versions
 
 logger = logging.getLogger(__name__)
-
-_CONFIG = "config.pbtxt"
-_MOST_FINDINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +51,14 @@ class ModelLoader:
         auto_complete: bool = True,
         gpu_count: int = 0,
         backend_config: Mapping[str, Mapping[str, str]] | None = None,
+        config_name: str = "",
     ) -> None:
         self._backends = backends
         self._clock = clock
         self._auto_complete = auto_complete
         self._gpu_count = gpu_count
         self._backend_config = backend_config or {}
+        self._config_name = config_name
 
     def prepare(self, source: Source) -> Prepared:
         parsed = self._read(source)
@@ -79,24 +78,12 @@ class ModelLoader:
         )
 
     def _read(self, source: Source) -> ParsedConfig:
-        override = source.request.config
-        if override is not None:
-            return ParsedConfig("", json_form.from_json(override), [], file="config override")
-        path = source.directory / _CONFIG
-        if not path.exists():
-            if not self._auto_complete:
-                raise InvalidArgumentError(
-                    f"{_CONFIG} is missing and --disable-auto-complete-config is set; add the file"
-                )
-            return ParsedConfig("", pb.ModelConfig(), [])
-        try:
-            text, findings = pbtxt.read_text(path)
-        except OSError as error:
-            raise InvalidArgumentError(f"{_CONFIG} cannot be read: {error.strerror}") from error
-        _refuse(findings)
-        parsed = pbtxt.parse(text or "")
-        _refuse(parsed.findings)
-        return parsed
+        return config_file.read(
+            source.directory,
+            source.request.config,
+            config_name=self._config_name,
+            may_be_absent=self._auto_complete,
+        )
 
     def _select(self, source: Source, config: pb.ModelConfig) -> list[int]:
         scanned = layout.scan_model(source.directory)
@@ -147,7 +134,7 @@ class ModelLoader:
         try:
             spec = decode(config)
         except ValueError as error:
-            raise InvalidArgumentError(f"{_CONFIG}: {error}") from error
+            raise InvalidArgumentError(f"{prepared.parsed.file}: {error}") from error
         return ModelContext(spec, config, version, directory, settings), backend
 
     def _refuse_ensemble(
@@ -178,7 +165,7 @@ class ModelLoader:
             strict=not self._auto_complete,
             available=Available(self._gpu_count, frozenset(self._backends.names())),
         )
-        _refuse(findings)
+        config_file.refuse(findings)
         for finding in findings:
             level = logging.WARNING if finding.severity is Severity.WARNING else logging.DEBUG
             logger.log(level, "%s model=%s", one_line(finding), prepared.source.name)
@@ -195,14 +182,6 @@ def _partial_spec(config: pb.ModelConfig) -> ModelSpec:
         bare.ClearField("output")
         bare.ClearField("model_warmup")
         return decode(bare)
-
-
-def _refuse(findings: Iterable[Finding]) -> None:
-    errors = errors_of(findings)
-    if errors:
-        told = "; ".join(one_line(error) for error in errors[:_MOST_FINDINGS])
-        left = len(errors) - _MOST_FINDINGS
-        raise InvalidArgumentError(f"{told}; and {left} more" if left > 0 else told)
 
 
 def _no_version(name: str, scanned: layout.ModelDirectory) -> str:

@@ -54,12 +54,18 @@ class RepositoryManager:
         *,
         load_slots: int = 4,
         load_timeout_s: float = 600.0,
+        load_retries: int = 0,
     ) -> None:
         self._roots = tuple(roots)
         self._listing = RootListing(self._roots)
         self._lifecycle = lifecycle
         self._attempts = LoadAttempts(
-            loader, threads, self._spawn, slots=load_slots, timeout_s=load_timeout_s
+            loader,
+            threads,
+            self._spawn,
+            slots=load_slots,
+            timeout_s=load_timeout_s,
+            retries=load_retries,
         )
         self._locks = NameLocks()
         self._served: dict[str, _Served] = {}
