@@ -25,7 +25,8 @@ def record(
         actor=person,
         actor_name=person.get_username() if person else SYSTEM,
         action=action,
-        target=target[:255],
+        # PostgreSQL stores no NUL; a name from an address may hold one.
+        target=target[:255].replace("\0", "\ufffd"),
         detail=dict(detail or {}),
     )
 

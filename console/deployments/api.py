@@ -85,7 +85,7 @@ class Deployments(APIView):
             )
         rows = selectors.deployments(selectors.Filters(state=state, action=action))
         if values.get("model"):
-            rows = rows.filter(model=values["model"])
+            rows = rows.filter(model=values["model"].replace("\0", " "))
         if values.get("before"):
             rows = rows.filter(pk__lt=_number(values["before"], "before", 1 << 62))
         limit = _number(values.get("limit", "50"), "limit", MAX_ROWS)
