@@ -41,7 +41,7 @@ def upload(request: HttpRequest) -> HttpResponse:
     status = 400 if form.errors else 200
     context = {
         "form": form,
-        "uploads": selectors.recent_uploads(),
+        "uploads": selectors.recent_uploads(8),
         "steps": steps_of(None),
     }
     return render(request, "repository/upload.html", context, status=status)
