@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Collection, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,8 +29,8 @@ from serving.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from serving.instance.base import Batch
-from serving.instance.pool import InstancePool
+from serving.instance.base import Batch, InstanceHost
+from serving.instance_set import InstanceChange, InstanceSet
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
 from serving.response import InferenceResponse
@@ -51,7 +51,7 @@ class Model:
     def __init__(
         self,
         context: ModelContext,
-        pool: InstancePool,
+        backend: Backend,
         loaded: LoadedModel | None,
         *,
         clock: Clock,
@@ -65,7 +65,9 @@ class Model:
         self.stats = ModelStats()
         self.load_duration_s = 0.0
         self._context = context
-        self._pool = pool
+        self._backend = backend
+        self._instances = InstanceSet(context, backend, loaded, clock)
+        self._pool = self._instances.pool
         self._loaded = loaded
         self._clock = clock
         self._executor = executor
@@ -108,12 +110,11 @@ class Model:
         loaded: LoadedModel | None = None
         if not is_child:
             loaded = await with_phase("load", _load(backend, context, executor))
-        hosts, passive = model_hosts.create(context, backend, loaded, clock)
-        pool = InstancePool(hosts, passive)
-        model = cls(context, pool, loaded, clock=clock, executor=executor, labels=labels)
+        model = cls(context, backend, loaded, clock=clock, executor=executor, labels=labels)
+        pool = model._pool
         try:
             await with_phase("initialize", pool.start())
-            await with_phase("warm-up", model._warm_up(samples))
+            await with_phase("warm-up", model._warm_up(samples, [*pool.hosts, *pool.passive]))
         except ServingError:
             await model.drain_and_close()
             raise
@@ -170,6 +171,32 @@ class Model:
         except ServingError as error:
             self._deliver(request, request.error_response(error))
 
+    async def prepare_update(self, context: ModelContext, *, gpu_count: int = 0) -> InstanceChange:
+        """Start the instances that the groups of `context` want in addition; they do not serve
+        before the change is committed. In nothing else may `context` differ (REP-090).
+
+        Raises: ServingError as `load` does; the model goes on as it is then.
+        """
+        with_phase = _Phases(self.name, self.version)
+        loop = asyncio.get_running_loop()
+        await with_phase("check", _check(context, self._backend, gpu_count))
+        reading = loop.run_in_executor(self._executor, warmup.prepare, context)
+        samples = await with_phase("check", reading)
+        change = self._instances.change_to(context, lambda: self._adopt(context))
+        try:
+            await with_phase("initialize", change.start())
+            await with_phase("warm-up", self._warm_up(samples, change.hosts))
+        except ServingError:
+            await change.abandon()
+            raise
+        except asyncio.CancelledError:
+            _in_background(change.abandon())
+            raise
+        return change
+
+    def _adopt(self, context: ModelContext) -> None:
+        self.spec, self.config, self._context = context.spec, context.config, context
+
     async def drain_and_close(self) -> None:
         """Refuse new requests, finish all accepted ones, then free instances and model."""
         self._is_closing = True
@@ -194,9 +221,10 @@ class Model:
             self.name, self._pool, self._clock, on_executed=self._record_execution
         )
 
-    async def _warm_up(self, samples: list[warmup.PreparedSample]) -> None:
+    async def _warm_up(
+        self, samples: list[warmup.PreparedSample], hosts: Iterable[InstanceHost]
+    ) -> None:
         if samples:
-            hosts = [*self._pool.hosts, *self._pool.passive]
             await asyncio.gather(
                 *(warmup.run(host, samples, self._context, self._checks) for host in hosts)
             )

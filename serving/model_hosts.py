@@ -1,16 +1,19 @@
 """From instance groups to instance hosts: what can run here, how many, in a thread or a child.
 
-Part of `serving.model`; loop thread, at load only.
+Part of `serving.model`; loop thread, when a model is loaded or its instances change.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
 from serving.clock import Clock
 from serving.config.decode import InstanceGroup, InstanceKind, ModelSpec, SchedulerKind
+from serving.config.protobuf import pb
 from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.instance.base import InstanceHost
 from serving.instance.thread import ThreadHost
@@ -66,25 +69,72 @@ def runs_in_child(context: ModelContext, backend: Backend) -> bool:
     return backend.runs_in_child_process or wanted == "process"
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Instances with one signature can stand in for each other."""
+
+    group: bytes
+    """The instance group as the config has it, without name, count and device list."""
+    kind: InstanceKind
+    device_id: int
+    is_passive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one instance."""
+
+    placement: Placement
+    signature: Signature
+
+    def named_apart_from(self, names: Collection[str]) -> Slot:
+        name = self.placement.instance_name
+        group, _, _ = name.rpartition("_")
+        numbers = itertools.count()
+        while name in names:
+            name = f"{group}_{next(numbers)}"
+        return replace(self, placement=replace(self.placement, instance_name=name))
+
+
+def slots(context: ModelContext, backend: Backend) -> list[Slot]:
+    """One for every instance that the groups ask for."""
+    spec = context.spec
+    groups = spec.instance_groups or (
+        InstanceGroup("", InstanceKind.CPU, backend.default_cpu_instance_count),
+    )
+    found = []
+    for index, group in enumerate(groups):
+        name = group.name or f"{spec.name}_{index}"
+        kind = InstanceKind.CPU if group.kind is InstanceKind.AUTO else group.kind
+        devices = group.gpus if kind is InstanceKind.GPU and group.gpus else (0,)
+        bare = _bare_group(context, index)
+        number = 0
+        for device in devices:
+            signature = Signature(bare, kind, device, group.passive)
+            for _ in range(max(1, group.count)):
+                found.append(Slot(Placement(f"{name}_{number}", kind, device), signature))
+                number += 1
+    return found
+
+
+def _bare_group(context: ModelContext, index: int) -> bytes:
+    if index >= len(context.config.instance_group):
+        return b""
+    group = pb.ModelInstanceGroup()
+    group.CopyFrom(context.config.instance_group[index])
+    for field in ("name", "count", "gpus", "kind"):
+        group.ClearField(field)
+    return bytes(group.SerializeToString(deterministic=True))
+
+
 def create(
-    context: ModelContext, backend: Backend, loaded: LoadedModel | None, clock: Clock
-) -> tuple[list[InstanceHost], list[InstanceHost]]:
-    """Hosts for every instance, not started: those that execute, and the passive ones."""
-    active: list[InstanceHost] = []
-    passive: list[InstanceHost] = []
-    for group, placement in _placements(context.spec, backend):
-        host = _host(context, backend, loaded, placement, clock)
-        (passive if group.passive else active).append(host)
-    return active, passive
-
-
-def _host(
     context: ModelContext,
     backend: Backend,
     loaded: LoadedModel | None,
     placement: Placement,
     clock: Clock,
 ) -> InstanceHost:
+    """The host of one instance, not started."""
     if loaded is not None:
         return ThreadHost(
             loaded,
@@ -97,18 +147,3 @@ def _host(
     from serving.instance.process import ProcessHost
 
     return ProcessHost(context, backend.name, placement, clock=clock)
-
-
-def _placements(spec: ModelSpec, backend: Backend) -> Iterator[tuple[InstanceGroup, Placement]]:
-    groups = spec.instance_groups or (
-        InstanceGroup("", InstanceKind.CPU, backend.default_cpu_instance_count),
-    )
-    for index, group in enumerate(groups):
-        name = group.name or f"{spec.name}_{index}"
-        kind = InstanceKind.CPU if group.kind is InstanceKind.AUTO else group.kind
-        devices = group.gpus if kind is InstanceKind.GPU and group.gpus else (0,)
-        number = 0
-        for device in devices:
-            for _ in range(max(1, group.count)):
-                yield group, Placement(f"{name}_{number}", kind, device)
-                number += 1

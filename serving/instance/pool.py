@@ -22,6 +22,8 @@ class InstancePool:
         """Set by the scheduler: an instance can take work again."""
         self._idle = deque(self.hosts)
         self._busy: set[InstanceHost] = set()
+        self._leaving: dict[InstanceHost, asyncio.Future[None]] = {}
+        """Removed while they executed -> told when they have finished."""
 
     def __repr__(self) -> str:
         return f"<InstancePool idle={len(self._idle)} busy={len(self._busy)}>"
@@ -44,6 +46,34 @@ class InstancePool:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ServingError):
                 raise result
+
+    def add(self, host: InstanceHost, *, passive: bool = False) -> None:
+        """Take in an instance that has started."""
+        host.on_state_change = self._on_state_change
+        if passive:
+            self.passive.append(host)
+            return
+        self.hosts.append(host)
+        self._idle.append(host)
+        self._on_state_change()
+
+    def remove(self, host: InstanceHost) -> asyncio.Future[None]:
+        """No more work for this instance; the future is done when its batch is."""
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if host in self._busy:
+            self.hosts.remove(host)
+            self._leaving[host] = finished
+            return finished
+        if host in self.passive:
+            self.passive.remove(host)
+        else:
+            self.hosts.remove(host)
+            self._idle.remove(host)
+        finished.set_result(None)
+        return finished
+
+    def is_busy(self, host: InstanceHost) -> bool:
+        return host in self._busy
 
     @property
     def has_idle(self) -> bool:
@@ -84,6 +114,10 @@ class InstancePool:
 
     def release(self, host: InstanceHost) -> None:
         self._busy.discard(host)
+        if self._leaving and (finished := self._leaving.pop(host, None)) is not None:
+            if not finished.done():
+                finished.set_result(None)
+            return
         self._idle.append(host)
 
     def _on_state_change(self) -> None:

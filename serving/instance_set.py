@@ -1,0 +1,147 @@
+"""The instances of one model version: made from its instance groups, changed while it serves.
+
+An instance is known by its signature: what its group says but for name and count. A change keeps
+instances whose signature is still wanted, starts those that are missing, and lets go of the
+surplus, idle ones first. Loop thread only. Source: spec REP-090..094.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving import model_hosts
+from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.clock import Clock
+from serving.errors import ServingError
+from serving.instance.base import InstanceHost
+from serving.instance.pool import InstancePool
+from serving.model_hosts import Signature, Slot
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    host: InstanceHost
+    signature: Signature
+
+
+class InstanceSet:
+    def __init__(
+        self, context: ModelContext, backend: Backend, loaded: LoadedModel | None, clock: Clock
+    ) -> None:
+        self._backend = backend
+        self._loaded = loaded
+        self._clock = clock
+        self._members = [
+            self._member(context, slot) for slot in model_hosts.slots(context, backend)
+        ]
+        self.pool = InstancePool(
+            [item.host for item in self._members if not item.signature.is_passive],
+            [item.host for item in self._members if item.signature.is_passive],
+        )
+
+    def __repr__(self) -> str:
+        return f"<InstanceSet {self.pool!r}>"
+
+    def change_to(self, context: ModelContext, on_commit: Callable[[], None]) -> InstanceChange:
+        """What it takes to come to the instance groups of `context`; nothing has started yet."""
+        wanted = model_hosts.slots(context, self._backend)
+        there = Counter(member.signature for member in self._members)
+        names = {member.host.name for member in self._members}
+        missing = []
+        for slot in wanted:
+            if there[slot.signature]:
+                there[slot.signature] -= 1
+            else:
+                slot = slot.named_apart_from(names)
+                names.add(slot.placement.instance_name)
+                missing.append(slot)
+        members = [self._member(context, slot) for slot in missing]
+        return InstanceChange(self, members, wanted, on_commit)
+
+    def take(self, added: Sequence[_Member], wanted: Sequence[Slot]) -> list[_Member]:
+        """Route to `added`, and no longer to what `wanted` has no place for: that is returned."""
+        for member in added:
+            self._members.append(member)
+            self.pool.add(member.host, passive=member.signature.is_passive)
+        places = Counter(slot.signature for slot in wanted)
+        kept, surplus = [], []
+        # Those that stay come first: at work, then idle and well; what has died goes first.
+        for member in sorted(self._members, key=self._worth, reverse=True):
+            if places[member.signature]:
+                places[member.signature] -= 1
+                kept.append(member)
+            else:
+                surplus.append(member)
+        self._members = kept
+        return surplus
+
+    def _worth(self, member: _Member) -> tuple[bool, bool]:
+        return member.host.is_ready, self.pool.is_busy(member.host)
+
+    def _member(self, context: ModelContext, slot: Slot) -> _Member:
+        host = model_hosts.create(context, self._backend, self._loaded, slot.placement, self._clock)
+        return _Member(host, slot.signature)
+
+
+class InstanceChange:
+    """One change of an InstanceSet: `start`, then `commit` or `abandon`."""
+
+    def __init__(
+        self,
+        instances: InstanceSet,
+        added: list[_Member],
+        wanted: list[Slot],
+        on_commit: Callable[[], None],
+    ) -> None:
+        self._instances = instances
+        self._added = added
+        self._wanted = wanted
+        self._on_commit = on_commit
+
+    @property
+    def hosts(self) -> list[InstanceHost]:
+        """The new ones."""
+        return [member.host for member in self._added]
+
+    async def start(self) -> None:
+        """Raises the first ServingError when all have settled; `abandon` it then."""
+        results = await asyncio.gather(
+            *(host.start() for host in self.hosts), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def commit(self) -> Coroutine[Any, Any, None]:
+        """The new ones take requests, the surplus gets none from now on.
+
+        The result is to be awaited: it ends when the surplus has finished and closed.
+        """
+        surplus = self._instances.take(self._added, self._wanted)
+        self._on_commit()
+        pool = self._instances.pool
+        return _retire([(member.host, pool.remove(member.host)) for member in surplus])
+
+    async def abandon(self) -> None:
+        await _stop(self.hosts)
+
+
+async def _retire(leaving: Sequence[tuple[InstanceHost, asyncio.Future[None]]]) -> None:
+    """Each one is stopped as soon as it has finished, whatever the others do."""
+
+    async def retire(host: InstanceHost, finished: asyncio.Future[None]) -> None:
+        await finished
+        await _stop([host])
+
+    await asyncio.gather(*(retire(host, finished) for host, finished in leaving))
+
+
+async def _stop(hosts: Sequence[InstanceHost]) -> None:
+    results = await asyncio.gather(*(host.stop() for host in hosts), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, ServingError):
+            raise result
