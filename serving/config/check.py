@@ -16,6 +16,7 @@ from serving.config.findings import Finding, Severity
 from serving.config.pbtxt import ParsedConfig, parse, read_text
 from serving.config.protobuf import pb
 from serving.config.python_source import check_python_source
+from serving.config.repair import Edit
 from serving.config.report import Available, Report
 from serving.config.signature import Signature, read_onnx_signature
 from serving.config.validate import validate
@@ -162,6 +163,7 @@ def _check_policy(report: Report, scanned: ModelDirectory, check: ModelCheck) ->
             f"version {version} is listed and has no directory: it is skipped",
             f"versions on disk: {', '.join(map(str, scanned.versions)) or 'none'}",
             code="REP-042",
+            edit=_unlisted(report, version),
         )
     lists_some = policy.WhichOneof("policy_choice") == "specific" and policy.specific.versions
     if lists_some and scanned.versions and not check.versions:
@@ -171,6 +173,12 @@ def _check_policy(report: Report, scanned: ModelDirectory, check: ModelCheck) ->
             f"versions on disk: {', '.join(map(str, scanned.versions))}",
             code="REP-006",
         )
+
+
+def _unlisted(report: Report, version: int) -> Edit | None:
+    listed = list(report.config.version_policy.specific.versions)
+    place = f"version_policy.specific.versions[{listed.index(version)}]"
+    return report.mend.remove(place, f"Remove {version}") if len(set(listed)) > 1 else None
 
 
 def _check_files(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from serving.config.mend import quoted
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature import Signature, TensorSignature
@@ -98,6 +99,11 @@ def _compare_names(
             f"unexpected inference {kind} '{name}': {file} has {kind}s {listed or '(none)'}",
             f"did you mean '{close}'?" if close else f"use a name that {file} has",
             code=CODE,
+            edit=(
+                report.mend.replace_value(f"{kind}[{index}].name", quoted(close))
+                if close and close not in names
+                else None
+            ),
         )
 
 
@@ -122,6 +128,7 @@ def _compare_tensors(
                 f"{tensor.datatype.config_name}",
                 f"write data_type: {tensor.datatype.config_name}",
                 code=CODE,
+                edit=report.mend.replace_value(f"{path}.data_type", tensor.datatype.config_name),
             )
         if tensor.is_rank_known:
             _compare_shape(report, path, item, tensor, file)
@@ -169,6 +176,11 @@ def _compare_shape(
         f"({len(model)} dimensions)",
         hint,
         code=CODE,
+        edit=(
+            report.mend.replace_value(f"{path}.dims", str(wanted or [1]))
+            if not item.HasField("reshape") and (wanted or not batching)
+            else None
+        ),
     )
 
 

@@ -23,6 +23,8 @@ from serving.config.walker import Walker
 
 MAX_FINDINGS = 50
 MAX_CONFIG_BYTES = 8 * 1024 * 1024
+MAX_MENDED_CHARACTERS = 100_000
+"""Longer texts get no repairs: each one is tried before it is offered."""
 
 _STEP = re.compile(r'\.?[^.\[\]]+|\["(?:[^"\\]|\\.)*"\]|\[[^\]]*\]')
 
@@ -102,7 +104,7 @@ def parse(text: str, *, file: str = "config.pbtxt") -> ParsedConfig:
     mistakes = walker.mistakes if config is None else _standing(walker.mistakes)
     parsed = ParsedConfig(text, config, [], file, walker.places, lines)
     findings = parsed.findings
-    findings += [_finding(mistake, parsed) for mistake in mistakes]
+    findings += [_finding(_proven(mistake, mistakes, parsed), parsed) for mistake in mistakes]
     if refusal is not None and not any(item.severity is Severity.ERROR for item in findings):
         findings.append(_refusal(refusal, file))
     findings.sort(key=lambda item: (item.line, item.column))
@@ -160,12 +162,30 @@ def _standing(mistakes: list[Mistake]) -> list[Mistake]:
     return standing + [replace(item, is_warning=True) for item in twice]
 
 
+def _proven(mistake: Mistake, mistakes: list[Mistake], parsed: ParsedConfig) -> Mistake:
+    """The mistake with its edit, if that mends it: one mistake may hide or cause others."""
+    edit = mistake.edit
+    if mistake.is_removable:
+        edit = parsed.mender.remove_statement(mistake.offset, "Remove this one")
+    if edit is None or len(parsed.text) > MAX_MENDED_CHARACTERS:
+        return replace(mistake, edit=None)
+    again = Walker(parsed.text[: edit.start] + edit.text + parsed.text[edit.end :])
+    again.run()
+    is_mended = _alike(mistake, again.mistakes) < _alike(mistake, mistakes)
+    return replace(mistake, edit=edit if is_mended else None)
+
+
+def _alike(mistake: Mistake, mistakes: list[Mistake]) -> int:
+    return sum(
+        (item.code, item.field, item.message) == (mistake.code, mistake.field, mistake.message)
+        for item in mistakes
+    )
+
+
 def _finding(mistake: Mistake, parsed: ParsedConfig) -> Finding:
     severity = Severity.WARNING if mistake.is_warning else Severity.ERROR
     line, column = parsed.lines.place(mistake.offset)
     edit = mistake.edit
-    if mistake.is_removable:
-        edit = parsed.mender.remove_statement(mistake.offset, "Remove this one")
     return Finding(
         severity,
         mistake.message,

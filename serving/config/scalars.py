@@ -81,7 +81,8 @@ def read(tokens: list[Token], index: int, field: FieldInfo) -> Reading:
         return Reading(used, _unfilled(placeholder, field))
     if token.kind == SYMBOL and token.text in "{<[":
         return Reading(0, _wrong(token, field), opens_block=True)
-    if token.kind in (SYMBOL, END) or (token.kind == IDENT and following.text == ":"):
+    starts_field = token.kind == IDENT and following.text in (":", "{", "<")
+    if token.kind in (SYMBOL, END) or starts_field:
         return Reading(0, _wrong(token, field))
     if field.kind == "string":
         return _string(tokens, index, field)

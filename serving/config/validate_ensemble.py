@@ -72,6 +72,7 @@ def _check_foreign_sections(report: Report) -> None:
                 f"{words} must not be specified for an ensemble",
                 "put it into the configs of the composing models",
                 code=code,
+                edit=report.mend.remove(name),
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from serving.config.protobuf import pb
+from serving.config.repair import Edit, merged
 from serving.config.report import Report
 
 _GROUP = pb.ModelInstanceGroup
@@ -41,6 +42,7 @@ def _check_group(report: Report, path: str, group: pb.ModelInstanceGroup) -> Non
             f"{label} has kind {kind} but specifies one or more GPUs: {list(group.gpus)}",
             "remove gpus, or use KIND_GPU where those GPUs exist",
             code="VAL-51",
+            edit=report.mend.remove(f"{path}.gpus"),
         )
     elif group.kind == _GROUP.KIND_GPU:
         _check_gpus(report, path, label, group)
@@ -50,6 +52,7 @@ def _check_group(report: Report, path: str, group: pb.ModelInstanceGroup) -> Non
             f"count {_given_count(report, path)} is not a number of instances; the default is used",
             "write count: 1 or more",
             code="CFG-062",
+            edit=report.mend.replace_value(f"{path}.count", "1"),
         )
     _check_profiles(report, path, label, group)
 
@@ -75,6 +78,7 @@ def _check_gpus(report: Report, path: str, label: str, group: pb.ModelInstanceGr
             f"{label} has kind KIND_GPU but no GPUs are available",
             "use KIND_CPU, or KIND_AUTO to take a GPU only where there is one",
             code="VAL-52",
+            edit=_on_cpu(report, path),
         )
         return
     for position, gpu in enumerate(group.gpus):
@@ -85,7 +89,21 @@ def _check_gpus(report: Report, path: str, label: str, group: pb.ModelInstanceGr
                 f"{label} specifies invalid or unsupported gpu id {gpu}; valid GPU ids are {valid}",
                 "ids count the GPUs that the worker sees, from 0",
                 code="VAL-53",
+                edit=(
+                    report.mend.remove(f"{path}.gpus[{position}]", f"Remove GPU {gpu}")
+                    if len(group.gpus) > 1
+                    else None
+                ),
             )
+
+
+def _on_cpu(report: Report, path: str) -> Edit | None:
+    """KIND_CPU, which takes no gpus, for KIND_GPU."""
+    kind = report.mend.replace_value(f"{path}.kind", "KIND_CPU")
+    gpus = report.mend.remove(f"{path}.gpus")
+    if kind is None or (gpus is None and report.parsed.has(f"{path}.gpus")):
+        return None
+    return merged(report.parsed.text, [edit for edit in (kind, gpus) if edit], "Write KIND_CPU")
 
 
 def _check_profiles(report: Report, path: str, label: str, group: pb.ModelInstanceGroup) -> None:
@@ -97,6 +115,7 @@ def _check_profiles(report: Report, path: str, label: str, group: pb.ModelInstan
                 f"{label}: a profile is only supported for TensorRT models",
                 "remove profile",
                 code="VAL-54",
+                edit=report.mend.remove(place, f"Remove profile {profile}"),
             )
         elif not profile.isdecimal():
             report.error(

@@ -7,6 +7,7 @@ from itertools import groupby
 from math import prod
 
 from serving.config.protobuf import pb
+from serving.config.repair import Edit, merged
 from serving.config.report import Report
 
 _RAGGED_TYPES = (pb.DataType.TYPE_INT32, pb.DataType.TYPE_FP32)
@@ -50,6 +51,7 @@ def _check_tensor(
                 f"got {dim}",
                 "leave the batch axis out, and write -1 where any size goes",
                 code="VAL-40",
+                edit=report.mend.replace_value(f"{path}.dims[{index}]", "-1", "Write -1: any size"),
             )
     if item.HasField("reshape"):
         _check_reshape(report, label, path, item)
@@ -85,6 +87,7 @@ def _check_reshape(
             f"supported without batching",
             "remove reshape, or set max_batch_size",
             code="VAL-42",
+            edit=report.mend.remove(place),
         )
         return
     if dims.count(-1) != shape.count(-1):
@@ -124,6 +127,7 @@ def _check_tensorrt_only(
             f"{label}: shape tensors are only supported for TensorRT models",
             "remove is_shape_tensor",
             code="VAL-46",
+            edit=report.mend.remove(f"{path}.is_shape_tensor"),
         )
     if item.is_non_linear_format_io:
         where = f"{path}.is_non_linear_format_io"
@@ -133,6 +137,7 @@ def _check_tensorrt_only(
                 f"{label}: a non-linear format is only supported for TensorRT models",
                 "remove is_non_linear_format_io",
                 code="VAL-46",
+                edit=report.mend.remove(where),
             )
         if len(item.dims) != 3:
             report.error(
@@ -140,6 +145,7 @@ def _check_tensorrt_only(
                 f"{label}: a non-linear format requires 3 dims, got {len(item.dims)}",
                 "remove is_non_linear_format_io, or give 3 dims",
                 code="VAL-47",
+                edit=report.mend.remove(where),
             )
 
 
@@ -152,6 +158,7 @@ def _check_format(report: Report, path: str, item: pb.ModelInput) -> None:
             f"{list(item.dims)}",
             "remove format, or give height, width and channels without the batch axis",
             code="VAL-45",
+            edit=report.mend.remove(f"{path}.format"),
         )
 
 
@@ -208,7 +215,20 @@ def _check_batch_axis(report: Report) -> None:
             f"{config.max_batch_size}, so a request needs shape {[-1, *dims]}",
             f"if the -1 is the batch axis, write dims: {dims[1:]}",
             code="CFG-033",
+            edit=_without_batch_axis(report),
         )
+
+
+def _without_batch_axis(report: Report) -> Edit | None:
+    """Take the first -1 out of the dims of every tensor at once."""
+    edits: list[Edit] = []
+    for kind in ("input", "output"):
+        for index, item in enumerate(getattr(report.config, kind)):
+            edit = report.mend.replace_value(f"{kind}[{index}].dims", str(list(item.dims)[1:]))
+            if edit is None:
+                return None
+            edits.append(edit)
+    return merged(report.parsed.text, edits, "Remove the batch axis from every dims")
 
 
 def _check_batch_inputs(report: Report) -> None:
@@ -228,6 +248,8 @@ def _check_batch_inputs(report: Report) -> None:
                 "batch input data type must be TYPE_INT32 or TYPE_FP32",
                 "write data_type: TYPE_INT32",
                 code="VAL-48",
+                edit=report.mend.replace_value(f"{path}.data_type", "TYPE_INT32")
+                or report.mend.insert_inside(path, "data_type: TYPE_INT32"),
             )
         for position, name in enumerate(item.source_input):
             if name not in inputs:

@@ -6,8 +6,11 @@ import os
 from pathlib import Path, PurePosixPath
 
 from serving.config.backend_files import ENSEMBLE, backend_of_filename, platforms_of
+from serving.config.mend import quoted
+from serving.config.repair import Edit
 from serving.config.report import Report
 from serving.config.schema import map_path
+from serving.config.suggest import nearest
 
 RELEASE = "RELEASE"
 """Code of findings about what this release does not serve."""
@@ -41,6 +44,7 @@ def _check_name(report: Report, directory_name: str) -> None:
             f"'{directory_name}', 'name' is '{name}'",
             f"remove the 'name' line, or rename the directory to '{name}'",
             code="VAL-56",
+            edit=report.mend.replace_value("name", quoted(directory_name)),
         )
 
 
@@ -54,6 +58,7 @@ def _check_backend(report: Report) -> None:
                 f"platform type ensemble needs an empty backend, got '{backend}'",
                 "remove 'backend'",
                 code="VAL-03",
+                edit=report.mend.remove("backend"),
             )
     elif not backend:
         report.error(
@@ -62,6 +67,7 @@ def _check_backend(report: Report) -> None:
             f"from the model files",
             _backend_hint(report),
             code="VAL-02",
+            edit=_backend_edit(report),
         )
     elif backend in _PAIRED_BACKENDS and platform not in platforms_of(backend):
         report.error(
@@ -69,6 +75,7 @@ def _check_backend(report: Report) -> None:
             f"unexpected 'platform' and 'backend' pair, got '{platform}' and '{backend}'",
             f"leave 'platform' out, or use {' or '.join(platforms_of(backend))}",
             code="VAL-04",
+            edit=report.mend.remove("platform"),
         )
     known = report.available.backends
     if backend and known is not None and backend not in known:
@@ -77,6 +84,7 @@ def _check_backend(report: Report) -> None:
             f"unable to find backend library for backend '{backend}'",
             f"backends here: {', '.join(sorted(known))}",
             code="VAL-57",
+            edit=_nearest_backend(report, known),
         )
     if max_batch_size < 0:
         report.error(
@@ -84,20 +92,49 @@ def _check_backend(report: Report) -> None:
             f"'max_batch_size' must be non-negative, got {max_batch_size}",
             "use 0 for a model without a batch axis",
             code="VAL-05",
+            edit=report.mend.replace_value("max_batch_size", "0"),
         )
 
 
+def _candidate(report: Report) -> tuple[str, Path] | None:
+    """A file of some version that tells by its extension which backend it is for."""
+    if report.model_directory is None:
+        return None
+    for version in sorted(report.model_directory.glob("[0-9]*")):
+        for path in sorted(version.glob("*")):
+            backend = backend_of_filename(path.name)
+            if backend:
+                return backend, path
+    return None
+
+
 def _backend_hint(report: Report) -> str:
-    if report.model_directory is not None:
-        for version in sorted(report.model_directory.glob("[0-9]*")):
-            for path in sorted(version.glob("*")):
-                backend = backend_of_filename(path.name)
-                if backend:
-                    return (
-                        f'set backend: "{backend}" and default_model_filename: "{path.name}", '
-                        f"which lies in {version.name}/"
-                    )
-    return 'set backend, e.g. backend: "onnxruntime"'
+    candidate = _candidate(report)
+    if candidate is None:
+        return 'set backend, e.g. backend: "onnxruntime"'
+    backend, path = candidate
+    return (
+        f'set backend: "{backend}" and default_model_filename: "{path.name}", '
+        f"which lies in {path.parent.name}/"
+    )
+
+
+def _backend_edit(report: Report) -> Edit | None:
+    candidate = _candidate(report)
+    if candidate is None or any(
+        report.parsed.has(field) for field in ("backend", "platform", "default_model_filename")
+    ):
+        return None
+    backend, path = candidate
+    return report.mend.append(
+        f"backend: {quoted(backend)}\ndefault_model_filename: {quoted(path.name)}",
+        f"Use {path.name} with backend {backend}",
+    )
+
+
+def _nearest_backend(report: Report, known: frozenset[str]) -> Edit | None:
+    close = nearest(report.config.backend, known)
+    return report.mend.replace_value("backend", quoted(close)) if close else None
 
 
 def _check_versions(report: Report) -> None:
@@ -116,6 +153,7 @@ def _check_versions(report: Report) -> None:
             "at least one version must be available: latest { num_versions: 0 } serves none",
             "use num_versions: 1 or more",
             code="REP-006",
+            edit=report.mend.replace_value("version_policy.latest.num_versions", "1"),
         )
     elif choice == "specific":
         if not policy.specific.versions:
@@ -132,6 +170,7 @@ def _check_versions(report: Report) -> None:
                     f"a version is an integer >= 0, got {version}",
                     "list the numbers of version directories",
                     code="REP-042",
+                    edit=report.mend.remove(f"version_policy.specific.versions[{index}]"),
                 )
 
 
@@ -145,6 +184,7 @@ def _check_cache(report: Report) -> None:
             "Response Cache does not support a model with sequence batching",
             "remove response_cache",
             code="VAL-14",
+            edit=report.mend.remove("response_cache"),
         )
     if config.model_transaction_policy.decoupled:
         report.error(
@@ -152,6 +192,7 @@ def _check_cache(report: Report) -> None:
             "Response Cache does not support a model with the decoupled transaction policy",
             "remove response_cache, or model_transaction_policy",
             code="VAL-15",
+            edit=report.mend.remove("response_cache"),
         )
 
 
@@ -173,6 +214,7 @@ def _check_metrics(report: Report) -> None:
                 f"model metrics must specify '{missing}'",
                 "name a metric family and its buckets, or remove the entry",
                 code="VAL-38",
+                edit=report.mend.remove(path),
             )
 
 
@@ -211,7 +253,16 @@ def _check_labels(report: Report, path: str, name: str) -> None:
             f"label file '{name}' is not in the model directory",
             "one label a line, the line number is the class index",
             code="REP-008",
+            edit=_label_edit(report, path, name),
         )
+
+
+def _label_edit(report: Report, path: str, name: str) -> Edit | None:
+    """Name the one text file that lies there instead."""
+    directory = report.model_directory
+    files = [item.name for item in directory.glob("*.txt")] if directory is not None else []
+    close = nearest(name, files) or (files[0] if len(files) == 1 else "")
+    return report.mend.replace_value(path, quoted(close)) if close else None
 
 
 def escapes(name: str) -> bool:

@@ -25,6 +25,7 @@ def check_preferred(report: Report, label: str, path: str, sizes: Sequence[int])
                 f"{label} preferred size must be positive, got {size}",
                 f"sizes from 1 to {limit}" if limit > 0 else "set max_batch_size first",
                 code="VAL-24" if "oldest" in path else "VAL-07",
+                edit=report.mend.remove(place, f"Remove {size}"),
             )
         elif size > limit:
             report.error(
@@ -33,6 +34,11 @@ def check_preferred(report: Report, label: str, path: str, sizes: Sequence[int])
                 f"larger than max_batch_size {limit}",
                 f"raise max_batch_size to {size}, or lower the preferred size",
                 code="VAL-24" if "oldest" in path else "VAL-08",
+                edit=(
+                    report.mend.replace_value(place, str(limit))
+                    if limit > 0 and limit not in sizes
+                    else report.mend.remove(place, f"Remove {size}")
+                ),
             )
 
 
@@ -48,6 +54,7 @@ def _check_dynamic(report: Report) -> None:
             "dynamic_batching has no effect: max_batch_size is 0, so requests are never merged",
             "set max_batch_size above 1, or remove dynamic_batching",
             code="CFG-006",
+            edit=report.mend.remove(path),
         )
     _check_priorities(report, dynamic, path)
     if dynamic.preserve_ordering:
@@ -64,6 +71,13 @@ def _check_priorities(report: Report, dynamic: pb.ModelDynamicBatching, path: st
             f"default priority level must be in range [1, {levels}], got {default}",
             f"set default_priority_level to one of 1 to {levels}",
             code="VAL-09",
+            edit=(
+                report.mend.replace_value(place, str(min(max(default, 1), levels)))
+                if report.parsed.has(place)
+                else report.mend.insert_after(
+                    f"{path}.priority_levels", f"default_priority_level: {(levels + 1) // 2}"
+                )
+            ),
         )
     if levels == 0:
         if dynamic.priority_queue_policy:
@@ -72,6 +86,7 @@ def _check_priorities(report: Report, dynamic: pb.ModelDynamicBatching, path: st
                 "priority_queue_policy has no effect: priority_levels is not set",
                 "set priority_levels and default_priority_level; 1 is the highest priority",
                 code="VAL-10",
+                edit=report.mend.remove(f"{path}.priority_queue_policy"),
             )
         return
     for key in dynamic.priority_queue_policy:
@@ -93,6 +108,7 @@ def _check_ordering(report: Report, dynamic: pb.ModelDynamicBatching, path: str)
             f"{dynamic.priority_levels}",
             "remove preserve_ordering, or priority_levels",
             code="VAL-11",
+            edit=report.mend.remove(f"{path}.preserve_ordering"),
         )
     policies = [(f"{path}.default_queue_policy", dynamic.default_queue_policy, "VAL-12")]
     policies += [
@@ -108,4 +124,5 @@ def _check_ordering(report: Report, dynamic: pb.ModelDynamicBatching, path: str)
                 "preserve_ordering",
                 "use timeout_action: REJECT, or remove preserve_ordering",
                 code=code,
+                edit=report.mend.replace_value(f"{place}.timeout_action", "REJECT"),
             )

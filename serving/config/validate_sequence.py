@@ -38,6 +38,9 @@ def check_sequence(report: Report) -> None:
                 f"minimum slot utilization must be in range [0, 1], got {share:g}",
                 "0 never waits for other sequences, 1 waits for all slots",
                 code="VAL-25",
+                edit=report.mend.replace_value(
+                    "sequence_batching.direct.minimum_slot_utilization", "1" if share > 1 else "0"
+                ),
             )
     _check_states(report, sequence)
 
@@ -94,6 +97,7 @@ def _check_control(
                 f"sequence batching must not specify '{given[0]}' for {kind} of '{name}'",
                 "give data_type instead",
                 code="VAL-22",
+                edit=report.mend.remove(f"{path}.{given[0]}"),
             )
         if control.data_type not in _ID_TYPES:
             report.error(
@@ -102,6 +106,8 @@ def _check_control(
                 f"TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING",
                 "write data_type: TYPE_UINT64",
                 code="VAL-23",
+                edit=report.mend.replace_value(f"{path}.data_type", "TYPE_UINT64")
+                or report.mend.insert_inside(path, "data_type: TYPE_UINT64"),
             )
         return
     if not given:
@@ -175,6 +181,9 @@ def _check_initial(
             f"{label}: dims {dims} do not match the state dimensions {wanted}",
             f"write dims: {wanted}",
             code="VAL-60",
+            edit=report.mend.replace_value(f"{path}.dims", str(wanted))
+            if -1 not in wanted
+            else None,
         )
     elif any(dim < 1 for dim in dims):
         report.error(
@@ -186,7 +195,11 @@ def _check_initial(
     choice = initial.WhichOneof("state_data")
     if choice is None:
         report.error(
-            path, f"{label} must specify zero_data or data_file", "zero_data: true", code="VAL-60"
+            path,
+            f"{label} must specify zero_data or data_file",
+            "zero_data: true",
+            code="VAL-60",
+            edit=report.mend.insert_inside(path, "zero_data: true"),
         )
     elif choice == "data_file":
         _check_state_file(report, path, label, initial)

@@ -24,6 +24,7 @@ def check_warmup(report: Report) -> None:
                 f"{max(limit, 1)} (max_batch_size {limit})",
                 f"use at most {max(limit, 1)}",
                 code="VAL-62",
+                edit=report.mend.replace_value(f"{path}.batch_size", str(max(limit, 1))),
             )
         for name, item in sample.inputs.items():
             _check_input(report, map_path(f"{path}.inputs", name), sample, name, item)
@@ -67,6 +68,12 @@ def _check_input(
             f"{label} must specify 'data_type'",
             "write the data_type of the model input",
             code="VAL-62",
+            edit=(
+                report.mend.insert_inside(path, f"data_type: {known.config_name}")
+                if name in declared
+                and (known := BY_CONFIG_NUMBER.get(declared[name].data_type)) is not None
+                else None
+            ),
         )
     choice = item.WhichOneof("input_data_type")
     if choice is None:
@@ -75,6 +82,7 @@ def _check_input(
             f"{label} must say where its data comes from",
             "one of zero_data: true, random_data: true, input_data_file",
             code="VAL-62",
+            edit=report.mend.insert_inside(path, "zero_data: true"),
         )
     elif choice == "input_data_file" and datatype is not None:
         _check_file(report, f"{path}.input_data_file", label, item, datatype.size)
