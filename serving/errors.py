@@ -38,6 +38,9 @@ class ServingError(Exception):
     failure_reason = FailureReason.OTHER
 
     def __init__(self, message: str) -> None:
+        if not message.isascii():
+            # What is quoted from models and files may hold lone surrogates; no protocol can.
+            message = message.encode("utf-8", "backslashreplace").decode()
         super().__init__(message)
         self.message = message
 

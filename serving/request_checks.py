@@ -8,7 +8,8 @@ the constructor. Behaviour after spec SCH-001..018.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from serving.config.decode import ModelSpec, TensorSpec
@@ -18,6 +19,7 @@ from serving.request import InferenceRequest, InputTensor
 from serving.response import OutputTensor
 
 Shape = tuple[int, ...]
+_MOST_NAMES = 32
 _RESERVED_PREFIX = "triton_"
 _RESERVED_ALLOWED = frozenset({"triton_enable_empty_final_response"})
 
@@ -238,8 +240,11 @@ def _carry_over(shape: Shape, dims: Shape, target: Shape) -> Shape:
     return tuple(next(values) if dim == -1 else dim for dim in target)
 
 
-def _names(names: Iterable[str]) -> str:
-    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+def _names(names: Collection[str]) -> str:
+    told = [f"'{name}'" for name in itertools.islice(names, _MOST_NAMES)]
+    if len(names) > _MOST_NAMES:
+        told.append(f"and {len(names) - _MOST_NAMES} more")
+    return "[" + ", ".join(told) + "]"
 
 
 def _text(shape: Shape) -> str:

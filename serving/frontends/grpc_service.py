@@ -25,7 +25,7 @@ from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.frontends import extensions
 from serving.frontends.grpc_stream import InferStream
 from serving.protocol import v2_grpc
-from serving.protocol.status import grpc_status
+from serving.protocol.status import grpc_details, grpc_status
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _answers_errors(handler: Handler) -> Handler:
         try:
             return await handler(self, request, context)
         except ServingError as error:
-            await context.abort(grpc_status(error.code), error.message)
+            await context.abort(grpc_status(error.code), grpc_details(error.message))
         except grpc.aio.AbortError:
             raise
         except Exception:
@@ -159,8 +159,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
                     f"unrecognized load parameter '{name}' of type {choice}; known are 'config' "
                     "(string_param) and 'file:<path>' (bytes_param)"
                 )
-        # Shielded: a client that goes away does not leave a model half loaded.
-        await asyncio.shield(
+        await self._to_the_end(
             self._server.load_model(request.model_name, config_override=config, files=files or None)
         )
         return pb.RepositoryModelLoadResponse()

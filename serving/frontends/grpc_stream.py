@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.errors import InternalError, ServingError
 from serving.protocol import v2_grpc
-from serving.protocol.status import grpc_status
+from serving.protocol.status import grpc_details, grpc_status
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
@@ -66,7 +66,8 @@ class InferStream:
                     yield self._ready.popleft()
                     self._sent.set()
                 if self._error is not None:
-                    await self._context.abort(grpc_status(self._error.code), self._error.message)
+                    error = self._error
+                    await self._context.abort(grpc_status(error.code), grpc_details(error.message))
                 if self._is_read and not self._calls:
                     return
                 self._changed.clear()

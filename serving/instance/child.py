@@ -34,7 +34,7 @@ from serving.config.protobuf import pb
 from serving.errors import BackendError, InternalError, ServingError
 from serving.instance import wire
 from serving.instance.channel import BlockingChannel
-from serving.instance.codec import error_header, request_from, response_header
+from serving.instance.codec import error_header, request_from, response_header, wire_text
 from serving.instance.shared_tensors import (
     PeerSegments,
     SegmentPool,
@@ -45,6 +45,7 @@ from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
 MAX_ERROR_CHARACTERS = 8192
+_NOT_ENCODABLE = (ValueError, TypeError, OverflowError)
 
 _decode_load = msgspec.msgpack.Decoder(wire.Load).decode
 _decode_execute = msgspec.msgpack.Decoder(wire.Execute).decode
@@ -69,7 +70,7 @@ class WireLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            message = wire.Log(record.levelno, self.format(record))
+            message = wire.Log(record.levelno, wire_text(self.format(record)))
             self._channel.send(wire.pack(wire.Kind.LOG, message))
         except OSError:
             pass  # the worker is gone, and this process with it
@@ -180,7 +181,11 @@ class InstanceServer:
             descriptors = packer.finish()
             answers.clear()
             message.released = self._peer.take_released()
-            frame = wire.pack(wire.Kind.RESPONSES, message, packer.blobs, len(descriptors))
+            try:
+                frame = wire.pack(wire.Kind.RESPONSES, message, packer.blobs, len(descriptors))
+            except _NOT_ENCODABLE:
+                message.responses = [self._sendable(header) for header in message.responses]
+                frame = wire.pack(wire.Kind.RESPONSES, message, packer.blobs, len(descriptors))
             self._channel.send(frame, descriptors)
             if self._pool.forgotten:
                 forgotten, self._pool.forgotten = self._pool.forgotten, []
@@ -194,12 +199,23 @@ class InstanceServer:
         try:
             return response_header(number, response, packer)
         except Exception as error:  # elements of an object array run code of the model
-            text = (
-                f"model '{self._context.spec.name}' gave a response that cannot be sent: "
-                f"{describe_exception(error)}"
-            )
-            problem = error_header(BackendError(text))
-            return wire.ResponseHeader(number, [], {}, problem, response.is_final, False)
+            return self._unsendable(number, response.is_final, error)
+
+    def _sendable(self, header: wire.ResponseHeader) -> wire.ResponseHeader:
+        """The header, or an error in its place when no message can carry its text."""
+        try:
+            wire.check(header)
+        except _NOT_ENCODABLE as error:
+            return self._unsendable(header.number, header.is_final, error)
+        return header
+
+    def _unsendable(self, number: int, is_final: bool, error: Exception) -> wire.ResponseHeader:
+        text = (
+            f"model '{self._context.spec.name}' gave a response that cannot be sent: "
+            f"{describe_exception(error)}"
+        )
+        problem = error_header(BackendError(text))
+        return wire.ResponseHeader(number, [], {}, problem, is_final, False)
 
     def _cancel(self, numbers: list[int]) -> None:
         wanted = set(numbers)
@@ -218,7 +234,7 @@ class InstanceServer:
             error = problem.message
         except Exception as problem:  # reported, never in the way of the unload
             error = describe_exception(problem)
-        self._channel.send(wire.pack(wire.Kind.CLOSED, wire.Closed(error)))
+        self._channel.send(wire.pack(wire.Kind.CLOSED, wire.Closed(wire_text(error))))
 
 
 def _context_of(load: wire.Load) -> ModelContext:

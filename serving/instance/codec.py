@@ -84,6 +84,11 @@ def error_header(error: ServingError) -> ErrorHeader:
     return ErrorHeader(error.code.name, error.message, error.failure_reason.name)
 
 
+def wire_text(text: str) -> str:
+    """What a model says may hold lone surrogates, which no message can carry."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def error_from(header: ErrorHeader) -> ServingError:
     try:
         code, reason = ErrorCode[header.code], FailureReason[header.reason]

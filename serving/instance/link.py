@@ -129,6 +129,9 @@ class InstanceLink:
         packer = TensorPacker(self._pool)
         try:
             headers = [request_header(number, item, packer) for number, item in requests]
+            for header in headers:
+                # Before `finish`: what it takes from the pool must reach the child.
+                wire.check(header)
             descriptors = packer.finish()
             message = wire.Execute(batch, headers, self._peer.take_released())
             frame = wire.pack(wire.Kind.EXECUTE, message, packer.blobs, len(descriptors))

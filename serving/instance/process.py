@@ -183,10 +183,16 @@ class ProcessHost:
             times.compute_end_ns = time.monotonic_ns()
             batch.stamp_requests()
         answers = []
-        for header in message.responses:
-            answer = self._answer(header, unpacker)
-            if answer is not None:
-                answers.append(answer)
+        try:
+            for header in message.responses:
+                answer = self._answer(header, unpacker)
+                if answer is not None:
+                    answers.append(answer)
+        except wire.WireError:
+            # The process is ended for it; those that it had answered by then have their answers.
+            for request, response in answers:
+                _deliver(request, response)
+            raise
         if batch is not None:
             answers += self._unanswered(batch, message.error)
             self._finish_batch(batch)

@@ -177,6 +177,11 @@ class WireError(Exception):
 _encoder = msgspec.msgpack.Encoder()
 
 
+def check(message: Message) -> None:
+    """Raises: ValueError, TypeError or OverflowError when `pack` could not encode it."""
+    _encoder.encode(message)
+
+
 def aligned(length: int) -> int:
     return (length + ALIGNMENT - 1) & -ALIGNMENT
 

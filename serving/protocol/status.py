@@ -34,6 +34,9 @@ _GRPC: dict[ErrorCode, str] = {
     ErrorCode.CANCELLED: "CANCELLED",
 }
 
+_MAX_DETAILS_BYTES = 6144
+_PERCENT = 0x25
+
 
 def http_status(code: ErrorCode) -> int:
     return _HTTP[code]
@@ -43,3 +46,19 @@ def grpc_status(code: ErrorCode) -> grpc.StatusCode:
     import grpc  # the console imports this module and has no use for grpc's 100 ms and threads
 
     return grpc.StatusCode[_GRPC[code]]
+
+
+def grpc_details(message: str) -> str:
+    """The message, cut to what travels: gRPC clients refuse trailers of more than 8 KiB.
+
+    Control characters and everything beyond ASCII take three bytes for each byte on the wire.
+    """
+    raw = message.encode()
+    if 3 * len(raw) <= _MAX_DETAILS_BYTES:
+        return message
+    size = 0
+    for end, byte in enumerate(raw):
+        size += 1 if 0x20 <= byte < 0x7F and byte != _PERCENT else 3
+        if size > _MAX_DETAILS_BYTES:
+            return raw[:end].decode("utf-8", "ignore") + " ... (cut)"
+    return message

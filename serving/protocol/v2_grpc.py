@@ -17,6 +17,7 @@ from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from serving.protocol import v2_binary
 from serving.protocol.classification import classify
 from serving.protocol.parameters import apply_parameter, version_number
+from serving.protocol.tensor_counts import check_tensor_counts
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
 from serving.response import InferenceResponse, ParameterValue
 
@@ -54,6 +55,7 @@ def decode_request(message: Any, spec: ModelSpec, version: int) -> InferenceRequ
 
     Raises: InvalidArgumentError, UnsupportedError.
     """
+    check_tensor_counts(len(message.inputs), len(message.outputs), spec)
     request = InferenceRequest(spec.name, version, message.id)
     for name, value in message.parameters.items():
         if name == _ENABLE_EMPTY_FINAL:

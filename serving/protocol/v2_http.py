@@ -20,6 +20,7 @@ from serving.protocol import v2_binary
 from serving.protocol.classification import classify
 from serving.protocol.json_tensor import array_from_json, output_data
 from serving.protocol.parameters import apply_parameter, bool_value
+from serving.protocol.tensor_counts import check_tensor_counts
 from serving.protocol.v2_json import (
     DATA_SOURCES,
     InferHeader,
@@ -72,6 +73,8 @@ def decode_request(
             f"({max_json_size}); send tensors as binary data"
         )
     header = _header(body, size, header_length, spec.name)
+    # Before the tensors are: absurd numbers of them would take the loop seconds.
+    check_tensor_counts(len(header.inputs), len(header.outputs), spec)
     request.id = header.id
     decoded = DecodedRequest(request)
     for name, value in header.parameters.items():

@@ -143,11 +143,17 @@ def _decode_leniently(raw: bytes, error: msgspec.DecodeError | None) -> LooseInf
         raise malformed(raw, error)
     try:
         members = json.loads(raw, object_pairs_hook=_first_wins)
+        if b"\\u" in raw:
+            json.dumps(members, ensure_ascii=False).encode()  # json lets lone surrogates pass
         return msgspec.convert(members, LooseInferHeader)
     except RecursionError:
         raise _too_deep() from None
     except msgspec.ValidationError as problem:
         raise _describe(problem) from None
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(
+            "failed to parse the request body as JSON: unpaired surrogate in a string"
+        ) from None
     except ValueError as problem:
         raise InvalidArgumentError(f"failed to parse the request body as JSON: {problem}") from None
 

@@ -367,3 +367,10 @@ def test_bytes_wire_form_round_trips() -> None:
     body = request("BYTES", shape=(3,), parameters={"binary_data_size": len(raw)})
 
     assert values(decode(body, raw)) == [b"", b"abc", "\u00e9".encode()]
+
+
+@pytest.mark.parametrize("member", ['"id":"\\ud800"', '"parameters":{"a":"\\ud800"}'])
+def test_half_a_character_is_refused_beside_not_a_number_too(member: str) -> None:
+    item = b'{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[NaN]}'
+
+    assert "unpaired surrogate" in message(b'{%s,"inputs":[%s]}' % (member.encode(), item))
