@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from serving.errors import InvalidArgumentError, ServingError
 from serving.frontends import extensions
@@ -49,7 +50,10 @@ _SHARED_MEMORY_PATH = re.compile(
     r"/v2/(?P<kind>system|cuda)sharedmemory(?:/region/(?P<region>[^/]+))?"
     r"/(?P<verb>status|register|unregister)"
 )
+_ABSOLUTE = re.compile(r"^https?://[^/]*", re.IGNORECASE)
+"""A proxy may send the whole address on the request line."""
 _MAX_CACHED_ROUTES = 1024
+_MAX_CACHED_PATH_SIZE = 256
 
 
 class HttpRoutes:
@@ -85,7 +89,9 @@ class HttpRoutes:
         route = self._routes.get(key)
         if route is None:
             route = self._find(*key)
-            if len(self._routes) < _MAX_CACHED_ROUTES and route[0] is not _not_found:
+            if route[0] is not _not_found and len(key[1]) <= _MAX_CACHED_PATH_SIZE:
+                if len(self._routes) >= _MAX_CACHED_ROUTES:
+                    self._routes.clear()  # names that somebody invents must not keep real ones out
                 self._routes[key] = route
         handler, model, version = route
         try:
@@ -103,11 +109,12 @@ class HttpRoutes:
         return None
 
     def _find(self, method: bytes, raw_path: bytes) -> tuple[Handler, str, int]:
-        path = raw_path.decode("latin-1")
+        path = _ABSOLUTE.sub("", raw_path.decode("latin-1"), count=1)
         methods, model, version = self._lookup(path)
         if methods is None:
             return _not_found, "", -1
-        return methods.get(method, _not_allowed), model, version
+        # Clients quote names; Triton does not, and so cannot serve a name with a space.
+        return methods.get(method, _not_allowed), unquote(model), version
 
     def _lookup(self, path: str) -> tuple[dict[bytes, Handler] | None, str, int]:
         if path in self._fixed:

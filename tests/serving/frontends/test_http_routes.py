@@ -29,6 +29,12 @@ async def post(client: RawClient, path: str, body: Any = b"", **headers: str) ->
     return await client.request("POST", path, data, **headers)
 
 
+async def test_quoted_model_names_are_read(client: RawClient):
+    answer = await client.request("GET", "/v2/models/caf%C3%A9%20%E2%98%95")
+
+    assert answer.json == {"error": "Request for unknown model: 'caf\u00e9 \u2615' is not found"}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -44,6 +50,10 @@ async def post(client: RawClient, path: str, body: Any = b"", **headers: str) ->
         ("GET", "/v2/models/identity/stats", 200),
         ("GET", "/v2/models/stats", 200),
         ("POST", "/v2/repository/index", 200),
+        ("GET", "http://proxied:8000/v2?x=1", 200),
+        ("GET", "/v2/models/ident%69ty/ready", 200),
+        ("GET", "/v2/models/identity%2Fready", 404),
+        ("POST", "/v2/repository/models/%2e%2e/load", 400),
         ("GET", "/v2/", 404),
         ("GET", "/v2/models/identity/", 404),
         ("GET", "/v2/models/identity/versions/x", 404),
