@@ -135,6 +135,11 @@ class Model:
         return "the model is being unloaded" if self._is_closing else self._pool.unready_reason
 
     @property
+    def has_failed(self) -> bool:
+        """No instance executes, and none will come back by itself: only a new load helps."""
+        return bool(self._pool.hosts) and self._pool.has_failed
+
+    @property
     def inflight_count(self) -> int:
         """Requests accepted and not answered for good."""
         return self._inflight

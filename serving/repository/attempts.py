@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from serving.errors import (
@@ -20,7 +23,7 @@ from serving.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from serving.repository.source import Loader, PreparedModel, Source
+from serving.repository.source import Loader, ModelChange, PreparedModel, Source
 
 if TYPE_CHECKING:
     from serving.model import Model
@@ -31,6 +34,7 @@ _RETRY_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
 T = TypeVar("T")
+Start = Callable[[], Coroutine[Any, Any, T]]
 Late = Callable[[asyncio.Task[T]], None]
 
 
@@ -38,6 +42,17 @@ class Spawn(Protocol):
     """Starts a task that its owner keeps track of, by kind."""
 
     def __call__(self, work: Coroutine[Any, Any, T], kind: str = ...) -> asyncio.Task[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A serving version whose new instances have started."""
+
+    pending: ModelChange
+
+
+if TYPE_CHECKING:
+    Outcome = Model | Change | BaseException
 
 
 class LoadAttempts:
@@ -74,29 +89,37 @@ class LoadAttempts:
             return prepared
 
     async def load(
-        self, prepared: PreparedModel, versions: Iterable[int]
-    ) -> dict[int, Model | BaseException]:
-        """Every version side by side; how each one ended."""
+        self,
+        prepared: PreparedModel,
+        versions: Iterable[int],
+        updates: Mapping[int, Model] = MappingProxyType({}),
+    ) -> dict[int, Outcome]:
+        """Every version side by side, new ones and changes of serving ones; how each one ended."""
+        works: dict[int, Start[Any]] = {
+            version: partial(self._load_once, prepared, version) for version in versions
+        }
+        for version, model in updates.items():
+            works[version] = partial(self._update_once, prepared, version, model)
         tasks = {
-            version: self._spawn(self._load_version(prepared, version), kind="attempt")
-            for version in versions
+            version: self._spawn(self._with_retries(work), kind="attempt")
+            for version, work in works.items()
         }
         try:
             if tasks:
                 await asyncio.wait(tasks.values())
         except asyncio.CancelledError:
             for task in tasks.values():
-                _give_up(task, self._close_late)
+                _give_up(task, self._undo_late)
             raise
         if any(task.cancelled() for task in tasks.values()):
             raise asyncio.CancelledError
         return {version: task.exception() or task.result() for version, task in tasks.items()}
 
-    async def _load_version(self, prepared: PreparedModel, version: int) -> Model:
+    async def _with_retries(self, work: Start[T]) -> T:
         for failures in itertools.count(1):
             try:
                 async with self._slots:
-                    return await self._load_once(prepared, version)
+                    return await work()
             except ServingError as error:
                 if failures > self._retries or not _may_succeed_later(error):
                     raise
@@ -114,7 +137,16 @@ class LoadAttempts:
         loading: asyncio.Task[Model] = self._spawn(
             self._loader.load_version(prepared, version, self._threads), kind="attempt"
         )
-        return await self._before_deadline(loading, "loading", self._close_late)
+        return await self._before_deadline(loading, "loading", self._undo_late)
+
+    async def _update_once(self, prepared: PreparedModel, version: int, model: Model) -> Change:
+        async def start() -> Change:
+            return Change(
+                await self._loader.prepare_update(prepared, version, model, self._threads)
+            )
+
+        starting: asyncio.Task[Change] = self._spawn(start(), kind="attempt")
+        return await self._before_deadline(starting, "starting instances", self._undo_late)
 
     async def _before_deadline(self, task: asyncio.Task[T], phase: str, late: Late[T]) -> T:
         try:
@@ -129,9 +161,16 @@ class LoadAttempts:
             f"{phase} did not end within {self._timeout_s:g} s; the attempt was given up"
         )
 
-    def _close_late(self, task: asyncio.Task[Model]) -> None:
+    def _undo_late(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is None:
-            self._spawn(task.result().drain_and_close(), kind="drain")
+            self.undo(task.result())
+
+    def undo(self, outcome: Model | Change) -> None:
+        """Close what has been started and is not wanted."""
+        if isinstance(outcome, Change):
+            self._spawn(outcome.pending.abandon(), kind="drain")
+        else:
+            self._spawn(outcome.drain_and_close(), kind="drain")
 
 
 def _may_succeed_later(error: BaseException | None) -> bool:

@@ -20,10 +20,15 @@ VARIANTS = "configs"
 _MOST_FINDINGS = 5
 
 
+def names(config_name: str = "") -> list[str]:
+    """Paths below the model directory at which its config may lie, the first one counts."""
+    return [f"{VARIANTS}/{config_name}.pbtxt", CONFIG_NAME] if config_name else [CONFIG_NAME]
+
+
 def relative_path(directory: Path, config_name: str = "") -> str:
     """Path of the config below the model directory; the file may be absent."""
-    variant = f"{VARIANTS}/{config_name}.pbtxt"
-    return variant if config_name and (directory / variant).is_file() else CONFIG_NAME
+    found = (name for name in names(config_name) if (directory / name).is_file())
+    return next(found, CONFIG_NAME)
 
 
 def read(

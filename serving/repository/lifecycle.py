@@ -99,6 +99,11 @@ class Lifecycle:
     def ready_versions(self, name: str) -> list[int]:
         return sorted(self._ready.get(name, {}))
 
+    def sound_versions(self, name: str) -> list[int]:
+        """READY ones, but for those whose instances have died and will not come back."""
+        ready = self._ready.get(name, {})
+        return sorted(version for version, model in ready.items() if not model.has_failed)
+
     def ready_models(self, name: str = "") -> list[Model]:
         """Every READY version, sorted by name and version."""
         names = [name] if name else sorted(self._ready)
@@ -149,6 +154,12 @@ class Lifecycle:
         for version, model in sorted(models.items()):
             self._set(name, version, VersionState.READY, model=model)
         return replaced
+
+    def note_change(self, name: str, version: int) -> None:
+        """A version that serves has changed in what its row shows: its instances."""
+        record = self._records.get(name, {}).get(version)
+        if record is not None:
+            self._on_change(self._entry(name, record))
 
     def fail_load(self, name: str, reasons: Mapping[int, str]) -> None:
         """What served before goes on; a version without predecessor is UNAVAILABLE."""

@@ -24,6 +24,7 @@ from serving.config.protobuf import pb
 from serving.config.report import Available
 from serving.config.validate import validate
 from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.instance_set import InstanceChange
 from serving.model import Model
 from serving.repository import config_file, layout
 from serving.repository.source import Source
@@ -76,6 +77,22 @@ class ModelLoader:
         return await Model.load(
             context, backend, clock=self._clock, executor=threads, gpu_count=self._gpu_count
         )
+
+    def may_update(self, before: Prepared, after: Prepared, version: int) -> bool:
+        config_files = config_file.names(self._config_name)
+        return (
+            before.source.stamp.is_same_version(after.source.stamp, version, but_for=config_files)
+            # A load with an override is meant: the same config once more starts the model afresh.
+            and not (after.source.request.is_forced and before.config == after.config)
+            and _without_instances(before.config) == _without_instances(after.config)
+        )
+
+    async def prepare_update(
+        self, prepared: Prepared, version: int, model: Model, threads: Executor
+    ) -> InstanceChange:
+        loop = asyncio.get_running_loop()
+        context, _ = await loop.run_in_executor(threads, self._complete, prepared, version)
+        return await model.prepare_update(context, gpu_count=self._gpu_count)
 
     def _read(self, source: Source) -> ParsedConfig:
         return config_file.read(
@@ -169,6 +186,15 @@ class ModelLoader:
         for finding in findings:
             level = logging.WARNING if finding.severity is Severity.WARNING else logging.DEBUG
             logger.log(level, "%s model=%s", one_line(finding), prepared.source.name)
+
+
+def _without_instances(config: pb.ModelConfig) -> pb.ModelConfig:
+    """What has to be equal for an update in place. REP-090."""
+    rest = pb.ModelConfig()
+    rest.CopyFrom(config)
+    rest.ClearField("instance_group")
+    rest.ClearField("version_policy")
+    return rest
 
 
 def _partial_spec(config: pb.ModelConfig) -> ModelSpec:

@@ -11,15 +11,15 @@ import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from serving.errors import InvalidArgumentError, ModelLoadError, ServingError, UnavailableError
 from serving.repository import override
-from serving.repository.attempts import LoadAttempts
+from serving.repository.attempts import Change, LoadAttempts
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.name_locks import NameLocks
+from serving.repository.served import LoadPlan, Served, is_current, plan
 from serving.repository.source import (
     Loader,
     LoadRequest,
@@ -38,12 +38,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    source: Source
-    selected: tuple[int, ...]
-
-
 class RepositoryManager:
     def __init__(
         self,
@@ -59,6 +53,7 @@ class RepositoryManager:
         self._roots = tuple(roots)
         self._listing = RootListing(self._roots)
         self._lifecycle = lifecycle
+        self._loader = loader
         self._attempts = LoadAttempts(
             loader,
             threads,
@@ -68,7 +63,8 @@ class RepositoryManager:
             retries=load_retries,
         )
         self._locks = NameLocks()
-        self._served: dict[str, _Served] = {}
+        self._load_timeout_s = load_timeout_s
+        self._served: dict[str, Served] = {}
         self._background: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
@@ -188,13 +184,17 @@ class RepositoryManager:
                 if error.message.startswith(DUPLICATE):
                     self._lifecycle.fail_model(name, DUPLICATE)
                 raise
-            if self._is_current(source):
+            sound = self._lifecycle.sound_versions(name)
+            if is_current(self._served.get(name), source, sound):
                 return
             try:
-                await self._load_from(source)
+                leaving = await self._load_from(source)
             except BaseException:
                 discard(source)
                 raise
+            if leaving:
+                # REP-092: an update ends when surplus instances have finished their batches.
+                await asyncio.wait(leaving, timeout=self._load_timeout_s)
 
     def _find(self, name: str, request: LoadRequest) -> Source:
         if request.files:
@@ -212,18 +212,8 @@ class RepositoryManager:
             raise InvalidArgumentError(f"{DUPLICATE}: '{name}' is {where}; remove all but one")
         return Source(name, places[0], stamp_model(places[0]), request)
 
-    def _is_current(self, source: Source) -> bool:
-        served = self._served.get(source.name)
-        return (
-            served is not None
-            and not source.request.is_forced
-            and not served.source.request.is_forced
-            and served.source.request.versions == source.request.versions
-            and served.source.stamp == source.stamp
-            and tuple(self._lifecycle.ready_versions(source.name)) == served.selected
-        )
-
-    async def _load_from(self, source: Source) -> None:
+    async def _load_from(self, source: Source) -> list[asyncio.Task[None]]:
+        """Returns what goes on afterwards: instances of served versions that are surplus."""
         name = source.name
         try:
             prepared = await self._attempts.prepare(source)
@@ -231,37 +221,42 @@ class RepositoryManager:
             self._lifecycle.fail_model(name, error.message)
             raise ModelLoadError(f"load failed for model '{name}': {error.message}") from error
         selected = tuple(sorted(prepared.versions))
-        fresh = [version for version in selected if not self._is_unchanged(source, version)]
-        self._lifecycle.begin_load(name, fresh)
-        models = await self._load_versions(source, prepared, fresh)
-        self._swap(source, selected, models)
-
-    def _is_unchanged(self, source: Source, version: int) -> bool:
-        served = self._served.get(source.name)
-        return (
-            served is not None
-            and not source.request.is_forced
-            and not served.source.request.is_forced
-            and version in self._lifecycle.ready_versions(source.name)
-            and served.source.stamp.is_same_version(source.stamp, version)
-        )
+        sound = self._lifecycle.sound_versions(name)
+        todo = plan(self._served.get(name), prepared, selected, sound, self._loader)
+        self._lifecycle.begin_load(name, todo.fresh)
+        models, changes = await self._load_versions(prepared, todo)
+        self._swap(prepared, selected, models)
+        leaving = []
+        for version, change in sorted(changes.items()):
+            leaving.append(self._spawn(change.pending.commit(), "drain"))
+            self._lifecycle.note_change(name, version)
+        return leaving
 
     async def _load_versions(
-        self, source: Source, prepared: PreparedModel, versions: list[int]
-    ) -> dict[int, Model]:
+        self, prepared: PreparedModel, todo: LoadPlan
+    ) -> tuple[dict[int, Model], dict[int, Change]]:
         """All or none: one version that fails takes the others of this load back."""
-        outcomes = await self._attempts.load(prepared, versions)
+        source = prepared.source
+        serving = {
+            version: self._lifecycle.resolve(source.name, version) for version in todo.update
+        }
+        outcomes = await self._attempts.load(prepared, todo.fresh, serving)
         models: dict[int, Model] = {}
+        changes: dict[int, Change] = {}
         reasons: dict[int, str] = {}
         for version, outcome in outcomes.items():
             if isinstance(outcome, BaseException):
                 reasons[version] = _reason(source.name, version, outcome)
+            elif isinstance(outcome, Change):
+                changes[version] = outcome
             else:
                 models[version] = outcome
         if not reasons:
-            return models
+            return models, changes
         for model in models.values():
-            self._spawn(model.drain_and_close(), "drain")
+            self._attempts.undo(model)
+        for change in changes.values():
+            self._attempts.undo(change)
         culprits = " and ".join(str(version) for version in sorted(reasons))
         taken_back = dict.fromkeys(models, f"not served because version {culprits} failed to load")
         self._lifecycle.fail_load(source.name, {**taken_back, **reasons})
@@ -271,11 +266,13 @@ class RepositoryManager:
         )
         raise ModelLoadError(f"load failed for model '{source.name}': {told}")
 
-    def _swap(self, source: Source, selected: tuple[int, ...], models: dict[int, Model]) -> None:
-        name = source.name
+    def _swap(
+        self, prepared: PreparedModel, selected: tuple[int, ...], models: dict[int, Model]
+    ) -> None:
+        name = prepared.source.name
         before = self._served.get(name)
         replaced = self._lifecycle.finish_load(name, models)
-        self._served[name] = _Served(source, selected)
+        self._served[name] = Served(prepared, selected)
         surplus = [
             entry.version
             for entry in self._lifecycle.entries(name)

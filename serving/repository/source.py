@@ -5,11 +5,11 @@ Plain data; `check_model_name` and `discard` are the rules on names and temporar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from serving.errors import InvalidArgumentError
 from serving.repository import override
@@ -47,8 +47,21 @@ class PreparedModel(Protocol):
     """A model whose config has been read and found good."""
 
     @property
+    def source(self) -> Source: ...
+
+    @property
     def versions(self) -> Collection[int]:
         """What is to be served."""
+
+
+class ModelChange(Protocol):
+    """A change of a serving model that is ready to be made; `serving.instance_set` has it."""
+
+    def commit(self) -> Coroutine[Any, Any, None]:
+        """Make it. The result is to be awaited: it ends when what is surplus has closed."""
+
+    async def abandon(self) -> None:
+        """Leave the model as it is."""
 
 
 PreparedT = TypeVar("PreparedT", bound=PreparedModel)
@@ -62,6 +75,14 @@ class Loader(Protocol[PreparedT]):
 
     async def load_version(self, prepared: PreparedT, version: int, threads: Executor) -> Model:
         """Raises ServingError naming phase and cause."""
+
+    def may_update(self, before: PreparedT, after: PreparedT, version: int) -> bool:
+        """Do the two differ in nothing but what a serving model can change? REP-090."""
+
+    async def prepare_update(
+        self, prepared: PreparedT, version: int, model: Model, threads: Executor
+    ) -> ModelChange:
+        """Start what the serving `model` lacks of `prepared`. Raises as `load_version` does."""
 
 
 def check_model_name(name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,12 +36,18 @@ class ModelStamp:
     """Files outside version directories: config.pbtxt, labels, warm-up data, stray ones too."""
     versions: Mapping[int, tuple[FileStamp, ...]] = field(default_factory=dict)
 
-    def is_same_version(self, other: ModelStamp, version: int) -> bool:
+    def is_same_version(
+        self, other: ModelStamp, version: int, *, but_for: Collection[str] = ()
+    ) -> bool:
+        """`but_for`: paths of common files that may differ."""
         return (
             self.directory == other.directory
-            and self.common == other.common
+            and self._common(but_for) == other._common(but_for)
             and self.versions.get(version) == other.versions.get(version)
         )
+
+    def _common(self, but_for: Collection[str]) -> tuple[FileStamp, ...]:
+        return tuple(stamp for stamp in self.common if stamp[0] not in but_for)
 
 
 def stamp_model(directory: Path) -> ModelStamp:

@@ -22,6 +22,7 @@ class FakeModel:
         self.content = content
         self.is_ready = True
         self.is_closed = False
+        self.has_failed = False
         self.instance_count = 1
         self.spec = SimpleNamespace(backend="fake")
         self.may_close = asyncio.Event()
@@ -72,6 +73,14 @@ class FakeLoader:
         model = FakeModel(prepared.source.name, version, content)
         self.loaded.append(model)
         return model
+
+    def may_update(self, before: FakePrepared, after: FakePrepared, version: int) -> bool:
+        return False
+
+    async def prepare_update(
+        self, prepared: FakePrepared, version: int, model: Any, threads: Executor
+    ) -> Any:
+        raise AssertionError("no model here can be updated in place")
 
     def _read(self, path: Path) -> str:
         content = path.read_text()
