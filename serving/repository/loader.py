@@ -80,12 +80,9 @@ class ModelLoader:
 
     def may_update(self, before: Prepared, after: Prepared, version: int) -> bool:
         config_files = config_file.names(self._config_name)
-        return (
-            before.source.stamp.is_same_version(after.source.stamp, version, but_for=config_files)
-            # A load with an override is meant: the same config once more starts the model afresh.
-            and not (after.source.request.is_forced and before.config == after.config)
-            and _without_instances(before.config) == _without_instances(after.config)
-        )
+        return before.source.stamp.is_same_version(
+            after.source.stamp, version, but_for=config_files
+        ) and _without_instances(before.config) == _without_instances(after.config)
 
     async def prepare_update(
         self, prepared: Prepared, version: int, model: Model, threads: Executor

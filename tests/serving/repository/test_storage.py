@@ -104,3 +104,19 @@ def test_root_must_be_a_directory(tmp_path: Path):
     check_root(tmp_path)
     with pytest.raises(InvalidArgumentError, match="not a valid directory"):
         check_root(tmp_path / "nope")
+
+
+def test_a_link_that_leads_in_a_circle_hides_no_other_model(tmp_path: Path):
+    write_model(tmp_path, "m", v1="a")
+    (tmp_path / "one").symlink_to(tmp_path / "two")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+
+    assert list(RootListing((tmp_path,)).names()) == ["m"]
+
+
+def test_a_name_that_is_no_text_is_ignored_with_a_warning(tmp_path: Path, caplog):
+    write_model(tmp_path, "m", v1="a")
+    os.mkdir(os.fsencode(tmp_path) + b"/\xff")
+
+    assert list(RootListing((tmp_path,)).names()) == ["m"]
+    assert "a model's name must be UTF-8 text" in caplog.text
