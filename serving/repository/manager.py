@@ -218,8 +218,11 @@ class RepositoryManager:
         try:
             prepared = await self._attempts.prepare(source)
         except ServingError as error:
-            self._lifecycle.fail_model(name, error.message)
-            raise ModelLoadError(f"load failed for model '{name}': {error.message}") from error
+            raise self._unprepared(name, error.message) from error
+        except Exception as error:
+            # Whatever a model's files provoke concerns that model, and never the server's start.
+            logger.exception("preparing the load of model '%s' failed", name)
+            raise self._unprepared(name, f"{type(error).__name__}: {error}") from error
         selected = tuple(sorted(prepared.versions))
         sound = self._lifecycle.sound_versions(name)
         todo = plan(self._served.get(name), prepared, selected, sound, self._loader)
@@ -231,6 +234,10 @@ class RepositoryManager:
             leaving.append(self._spawn(change.pending.commit(), "drain"))
             self._lifecycle.note_change(name, version)
         return leaving
+
+    def _unprepared(self, name: str, reason: str) -> ModelLoadError:
+        self._lifecycle.fail_model(name, reason)
+        return ModelLoadError(f"load failed for model '{name}': {reason}")
 
     async def _load_versions(
         self, prepared: PreparedModel, todo: LoadPlan

@@ -6,6 +6,7 @@ Stateless but for a cache of directory listings. The functions block and run in 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from serving.errors import InvalidArgumentError
 from serving.repository.layout import version_problem
+
+logger = logging.getLogger(__name__)
 
 FileStamp = tuple[str, int, int]
 """Path relative to the model directory, mtime in ns, size."""
@@ -143,7 +146,16 @@ class RootListing:
 
 
 def _is_model_entry(item: os.DirEntry[str]) -> bool:
-    return not item.name.startswith(".") and item.is_dir()
+    try:
+        if item.name.startswith(".") or not item.is_dir():
+            return False
+        item.name.encode()
+    except OSError:  # a link that leads in a circle must not hide the models beside it
+        return False
+    except UnicodeEncodeError:
+        logger.warning("ignored %r: a model's name must be UTF-8 text; rename it", item.path)
+        return False
+    return True
 
 
 def _walk(directory: Path) -> Iterator[tuple[str, os.stat_result | None]]:

@@ -58,6 +58,8 @@ class FakeLoader:
         self.prepared.append(source)
         if (source.directory / "bad_config").exists():
             raise InvalidArgumentError("config.pbtxt:3:1: bad")
+        if (source.directory / "surprise").exists():
+            raise RuntimeError("surprise")
         versions: Collection[int] = source.request.versions or source.stamp.versions
         return FakePrepared(source, versions)
 
