@@ -6,6 +6,7 @@ the others keep `config.pbtxt`. Source: spec REP-003, REP-009.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def names(config_name: str = "") -> list[str]:
 
 def relative_path(directory: Path, config_name: str = "") -> str:
     """Path of the config below the model directory; the file may be absent."""
-    found = (name for name in names(config_name) if (directory / name).is_file())
+    found = (name for name in names(config_name) if os.path.lexists(directory / name))
     return next(found, CONFIG_NAME)
 
 
@@ -39,7 +40,7 @@ def read(
         return ParsedConfig("", json_form.from_json(override), [], file="config override")
     relative = relative_path(directory, config_name)
     path = directory / relative
-    if not path.exists():
+    if not os.path.lexists(path):  # a link that leads nowhere is a mistake, not an absent file
         if not may_be_absent:
             raise InvalidArgumentError(
                 f"{relative} is missing and --disable-auto-complete-config is set; add the file"

@@ -49,7 +49,9 @@ def scan_repository(root: Path) -> list[ModelDirectory]:
     try:
         with os.scandir(root) as entries:
             names = [
-                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and is_directory(entry)
             ]
     except OSError as error:
         raise InvalidArgumentError(
@@ -98,9 +100,17 @@ def version_problem(name: str) -> str:
 def _entries(path: Path) -> list[tuple[str, bool]]:
     try:
         with os.scandir(path) as entries:
-            return sorted((entry.name, entry.is_dir()) for entry in entries)
+            return sorted((entry.name, is_directory(entry)) for entry in entries)
     except OSError:
         return []
+
+
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """False for a link that leads in a circle, too: it must not hide what lies beside it."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def check_layout(model: ModelDirectory) -> list[Finding]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.errors import InvalidArgumentError
-from serving.repository.layout import version_problem
+from serving.repository.layout import is_directory, version_problem
 
 logger = logging.getLogger(__name__)
 
@@ -146,12 +146,10 @@ class RootListing:
 
 
 def _is_model_entry(item: os.DirEntry[str]) -> bool:
-    try:
-        if item.name.startswith(".") or not item.is_dir():
-            return False
-        item.name.encode()
-    except OSError:  # a link that leads in a circle must not hide the models beside it
+    if item.name.startswith(".") or not is_directory(item):
         return False
+    try:
+        item.name.encode()
     except UnicodeEncodeError:
         logger.warning("ignored %r: a model's name must be UTF-8 text; rename it", item.path)
         return False

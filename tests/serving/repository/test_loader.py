@@ -81,6 +81,23 @@ async def test_config_that_cannot_be_read_says_so(loader, tmp_path):
         loader.prepare(source(model))
 
 
+async def test_a_config_that_is_a_dangling_link_is_no_absent_one(loader, tmp_path):
+    model = write_identity(tmp_path, "m")
+    (model / "config.pbtxt").unlink()
+    (model / "config.pbtxt").symlink_to("nowhere.pbtxt")
+
+    with pytest.raises(InvalidArgumentError, match="config.pbtxt cannot be read"):
+        loader.prepare(source(model))
+
+
+async def test_a_link_that_leads_in_a_circle_hides_no_version(loader, tmp_path):
+    model = write_identity(tmp_path, "m")
+    (model / "one").symlink_to("two")
+    (model / "two").symlink_to("one")
+
+    assert list(loader.prepare(source(model)).versions) == [1]
+
+
 async def test_model_without_config_and_without_model_file_names_no_backend(loader, tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
     prepared = loader.prepare(source(tmp_path / "m"))
