@@ -100,6 +100,11 @@ class InferStream:
         except ServingError as error:
             self._finish(call, self._error_message(call, error), error)
             return
+        except Exception:
+            logger.exception("a stream request failed unexpectedly model=%s", call.model_name)
+            problem = InternalError("internal error, see the server's log")
+            self._finish(call, self._error_message(call, problem), problem)
+            return
         call.request = request
         request.on_response = lambda response: self._on_response(call, model, response)
         self._server.infer(request)

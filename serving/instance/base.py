@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from serving.backends.base import ExecutionTimes
 from serving.request import InferenceRequest
+from serving.response import InferenceResponse
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,3 +68,24 @@ class InstanceHost(Protocol):
 
     async def stop(self) -> None:
         """Finish what runs, then free the instance."""
+
+
+def deliver(request: InferenceRequest, response: InferenceResponse) -> None:
+    """Hand one response to the request's owner.
+
+    Whatever goes wrong there must not take the other answers of the batch with it.
+    """
+    if request.deliver is None:
+        return
+    try:
+        request.deliver(request, response)
+    except Exception:
+        logger.exception("delivering a response failed model=%s", request.model_name)
+
+
+def finish(done: Callable[[Batch], None], batch: Batch) -> None:
+    """Tell the scheduler that the instance is free; its trouble must not cost the answers."""
+    try:
+        done(batch)
+    except Exception:
+        logger.exception("handing out the next batch failed")

@@ -17,7 +17,7 @@ from serving.backends.registry import BUILT_IN
 from serving.clock import Clock, TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
-from serving.instance.base import Batch
+from serving.instance.base import Batch, deliver, finish
 from serving.instance.codec import error_from, response_from
 from serving.instance.link import InstanceLink
 from serving.instance.restart import RestartCounter, RestartPolicy
@@ -236,10 +236,7 @@ class ProcessHost:
         done = self._done
         self._batch = self._done = None
         if done is not None:
-            try:
-                done(batch)
-            except Exception:  # the scheduler's trouble must not take the answers with it
-                logger.exception("handing out the next batch failed instance=%s", self.name)
+            finish(done, batch)
 
     def _cancel(self, request: InferenceRequest) -> None:
         for number, running in self._running.items():
@@ -317,13 +314,7 @@ class ProcessHost:
 def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:
     if response.is_final:
         request.on_cancel = None
-    if request.deliver is None:
-        return
-    try:
-        request.deliver(request, response)
-    except Exception:
-        # A caller's broken callback must not take the other answers of the batch with it.
-        logger.exception("delivering a response failed model=%s", request.model_name)
+    deliver(request, response)
 
 
 def _load_message(context: ModelContext, backend_name: str, placement: Placement) -> wire.Load:

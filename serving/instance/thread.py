@@ -19,7 +19,7 @@ from typing import Any
 
 from serving.backends.base import LoadedModel, ModelInstance, Placement
 from serving.errors import BackendError, InternalError, ServingError
-from serving.instance.base import Batch
+from serving.instance.base import Batch, deliver, finish
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
@@ -130,7 +130,7 @@ class ThreadHost:
         assert self._stopped is not None
         try:
             instance = self._loaded.create_instance(self._placement)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: the load would wait for ever
             self._post(_settle, self._started, _as_load_error(error, self.name))
             self._post(_settle, self._stopped, None)
             return
@@ -143,7 +143,7 @@ class ThreadHost:
             self._post(self._finish, work)
         try:
             instance.close()
-        except Exception:
+        except BaseException:
             logger.exception("closing failed instance=%s", self.name)
         self._post(_settle, self._stopped, None)
 
@@ -172,7 +172,7 @@ class ThreadHost:
         if response.is_final and threading.get_ident() == self._thread.ident:
             self._answers.append((request, response))
         else:
-            self._post(_deliver, request, response)
+            self._post(deliver, request, response)
 
     def _post(self, callback: Callable[..., object], *arguments: object) -> None:
         try:
@@ -185,12 +185,12 @@ class ThreadHost:
         for batch in work.batches:
             batch.stamp_requests()
             # The instance gets its next batch before the answers go out: it runs meanwhile.
-            work.done(batch)
+            finish(work.done, batch)
         for batch, answers, failure in zip(work.batches, work.answers, work.failures, strict=True):
             if len(answers) != len(batch.requests) or failure is not None:
                 answers = self._completed(batch, answers, failure)
             for request, response in answers:
-                _deliver(request, response)
+                deliver(request, response)
 
     def _completed(
         self, batch: Batch, answers: list[Answer], failure: ServingError | None
@@ -212,17 +212,12 @@ def _drop(request: InferenceRequest, response: InferenceResponse) -> None:
     logger.warning("dropped a response after the final one model=%s", request.model_name)
 
 
-def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:
-    if request.deliver is not None:
-        request.deliver(request, response)
-
-
 def _settle(future: asyncio.Future[Any], value: object) -> None:
     if not future.done():
         future.set_result(value)
 
 
-def _as_load_error(error: Exception, instance: str) -> ServingError:
+def _as_load_error(error: BaseException, instance: str) -> ServingError:
     if isinstance(error, ServingError):
         return error
     return BackendError(f"instance '{instance}' could not be created: {error}")

@@ -166,6 +166,35 @@ async def test_a_creation_that_fails_is_a_serving_error_with_the_cause():
         await pool.start()
 
 
+async def test_a_creation_that_exits_does_not_leave_the_load_waiting():
+    class Exiting(Scripted):
+        def create_instance(self, placement: Placement) -> ModelInstance:
+            raise SystemExit(3)
+
+    with pytest.raises(BackendError, match="could not be created"):
+        await asyncio.wait_for(InstancePool([host_of(Exiting(ok))]).start(), 5)
+
+
+@pytest.mark.parametrize("is_scheduler_broken", [True, False])
+async def test_trouble_of_one_caller_or_of_the_scheduler_costs_no_other_answer(
+    caplog, is_scheduler_broken: bool
+):
+    def broken(*_: object) -> None:
+        raise RuntimeError("trouble")
+
+    host = host_of(Scripted(lambda requests: [ok(item) for item in requests] and None))
+    await host.start()
+    answered = asyncio.get_running_loop().create_future()
+    second = InferenceRequest("m", deliver=lambda _, response: answered.set_result(response))
+    batch = Batch([InferenceRequest("m", deliver=broken), second], 2)
+    host.execute(batch, broken if is_scheduler_broken else lambda _: None)
+
+    assert (await asyncio.wait_for(answered, 5)).error is None
+    assert "delivering a response failed" in caplog.text
+    assert ("handing out the next batch failed" in caplog.text) is is_scheduler_broken
+    await host.stop()
+
+
 async def test_a_pool_with_one_broken_instance_stops_the_others():
     class Broken(Scripted):
         def create_instance(self, placement: Placement) -> ModelInstance:
