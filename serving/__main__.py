@@ -1,33 +1,24 @@
-"""`python -m serving`: a stand-alone server that takes tritonserver's options."""
+"""`python -m serving`: a stand-alone server that takes tritonserver's options.
+
+`python -m serving validate PATH` checks models instead, and starts no server.
+"""
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
-
-import uvloop
-
-from serving import cli, logging_setup
-from serving.frontends.malloc import tune_malloc
-from serving.standalone import serve
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 0 normal, 1 after a bad option or a failed load (CLI-171)."""
-    try:
-        line = cli.parse(arguments)
-    except cli.CommandLineError as error:
-        sys.stderr.write(f"error: {error}\n{cli.USAGE}\n")
-        return 1
-    if line is None:
-        sys.stdout.write(cli.help_text())
-        return 0
-    tune_malloc()
-    logging_setup.configure(line.logging)
-    for warning in line.warnings:
-        logging.getLogger("serving").warning("%s", warning)
-    return uvloop.run(serve(line))
+    # Imported as needed: a check of models does not wait for all that a server is made of.
+    if arguments[:1] == ["validate"]:
+        from serving import validate_command
+
+        return validate_command.main(arguments[1:])
+    from serving import serve_command
+
+    return serve_command.main(arguments)
 
 
 if __name__ == "__main__":

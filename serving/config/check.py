@@ -50,6 +50,8 @@ class ModelCheck:
     """Of the newest served version; None where the file is not read."""
     versions: list[int] = field(default_factory=list)
     """What the version policy serves."""
+    parsed: ParsedConfig | None = None
+    """The text with the places of its fields; None where it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def check_model(
         return check
     if strict and config_text is None and scanned.config_path is None:
         check.findings.append(_missing_config())
-    parsed = parse(text)
+    parsed = check.parsed = parse(text)
     if parsed.config is None:
         check.findings += parsed.findings
         return check

@@ -86,6 +86,11 @@ class ParsedConfig:
         repair = to_repair(edit, self.lines) if edit is not None else None
         return Finding(severity, message, hint, path, line, column, self.file, code, repair)
 
+    def placed(self, finding: Finding) -> Finding:
+        """A finding that names a field only, at the place of that field."""
+        line, column = self.position(finding.field)
+        return replace(finding, line=line, column=column, file=self.file)
+
 
 def parse(text: str, *, file: str = "config.pbtxt") -> ParsedConfig:
     """Read config text. Never raises: what is wrong is in `findings`, and then `config` is None."""

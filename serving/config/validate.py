@@ -12,6 +12,7 @@ from serving.config.findings import Finding
 from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
 from serving.config.report import Available, Report
+from serving.config.validate_batcher import check_strategy
 from serving.config.validate_ensemble import check_ensemble
 from serving.config.validate_instances import check_instances
 from serving.config.validate_io import check_io
@@ -44,6 +45,7 @@ def validate(
     check_model(report, directory_name)
     check_scheduling(report)
     check_sequence(report)
+    check_strategy(report)
     check_ensemble(report)
     check_io(report, strict=strict)
     check_instances(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from serving.config.protobuf import pb
 from serving.config.repair import Edit, merged
 from serving.config.report import Report
+from serving.config.validate_batcher import validate_resources
 
 _GROUP = pb.ModelInstanceGroup
 
@@ -127,15 +128,6 @@ def _check_profiles(report: Report, path: str, label: str, group: pb.ModelInstan
 
 
 def _check_resources(report: Report) -> None:
-    scopes: dict[str, bool] = {}
-    for index, group in enumerate(report.config.instance_group):
-        for position, resource in enumerate(group.rate_limiter.resources):
-            is_global = getattr(resource, "global")
-            if scopes.setdefault(resource.name, is_global) != is_global:
-                report.error(
-                    f"instance_group[{index}].rate_limiter.resources[{position}]",
-                    f"resource '{resource.name}' is present as both global and device-specific "
-                    f"resource",
-                    "set global alike wherever the resource is named",
-                    code="VAL-58",
-                )
+    found = validate_resources({report.config.name: report.config})
+    for findings in found.values():
+        report.findings += [report.parsed.placed(item) for item in findings]

@@ -318,16 +318,7 @@ class Walker(Cursor):
             key = scalars.key_at(self._tokens, key_place[1], key)
         entry = map_path(path, key)
         if entry in outside:
-            self._note(
-                Mistake(
-                    anchor.start,
-                    f"key {key!r} is given twice in '{path}'",
-                    "the last one counts; keep one of them",
-                    entry,
-                    is_certain=True,
-                    is_warning=True,
-                )
-            )
+            self._note(_double_key(path, entry, key, anchor))
         value = inside.get(f"{path}.value")
         outside[entry] = (anchor.start, value[1] if value is not None else start)
         self._rename(inside, path, entry)
@@ -383,3 +374,23 @@ def _comma(token: Token) -> Edit | None:
     if token.kind in (SYMBOL, END) and token.text not in ("{", "<"):
         return None
     return Edit(token.start, token.start, ", ", "Add ','")
+
+
+def _double_key(path: str, entry: str, key: object, anchor: Token) -> Mistake:
+    if path.endswith(".input_map"):
+        return Mistake(
+            anchor.start,
+            f"input {key!r} is mapped to multiple ensemble tensors in '{path}'",
+            "keep one input_map entry for each input",
+            entry,
+            "VAL-34",
+            is_certain=True,
+        )
+    return Mistake(
+        anchor.start,
+        f"key {key!r} is given twice in '{path}'",
+        "the last one counts; keep one of them",
+        entry,
+        is_certain=True,
+        is_warning=True,
+    )

@@ -194,7 +194,7 @@ def test_places_by_line_and_column_are_the_offsets_again(text, data):
 @pytest.mark.parametrize("place", [(3, 1, 3, 1), (1, 9, 1, 9), (1, 2, 1, 1), (1, 0, 1, 1)])
 def test_a_repair_of_another_text_is_refused(place):
     with pytest.raises(ValueError, match="line|column|ends"):
-        apply_repair("ab\ncd", Repair("", "replace", *place, ""))
+        apply_repair("ab\ncd", Repair("", "replace", place[0], place[1], place[2], place[3], ""))
 
 
 def test_overlapping_edits_are_not_merged():

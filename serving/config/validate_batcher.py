@@ -1,0 +1,116 @@
+"""Rules about custom batching strategies and about rate-limiter resources (VAL-58, 59, 63)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from serving.config.findings import Finding, Severity
+from serving.config.protobuf import pb
+from serving.config.report import Report
+from serving.config.schema import map_path
+
+STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
+
+
+def check_strategy(report: Report) -> None:
+    config = report.config
+    if STRATEGY not in config.parameters:
+        return
+    path = map_path("parameters", STRATEGY)
+    name = config.parameters[STRATEGY].string_value
+    problem, hint = _strategy_problem(report, name)
+    if config.HasField("sequence_batching"):
+        problem = "custom batching is not supported with the sequence batcher"
+        hint = f"remove the parameter {STRATEGY}"
+    if problem:
+        edit = report.mend.remove(path, f"Remove {STRATEGY}")
+        report.error(path, problem, hint, code="VAL-63", edit=edit)
+    else:
+        report.warning(
+            path,
+            f"the custom batching library '{name}' is not used: native libraries are not loaded "
+            f"here, the dynamic batcher decides alone",
+            "remove the parameter, or shape the batches with dynamic_batching",
+            code="VAL-63",
+        )
+
+
+def _strategy_problem(report: Report, name: str) -> tuple[str, str]:
+    directory = report.model_directory
+    if directory is None or not name:
+        return "", ""
+    # Triton takes the path as it stands, or inside the model repository; it may not leave that.
+    repository = directory.resolve().parent
+    path = (repository / name).resolve()
+    if not path.is_relative_to(repository):
+        return (
+            f"the custom batching library '{name}' lies outside the model repository",
+            "put it into the model directory",
+        )
+    if not path.is_file():
+        return f"there is no custom batching library '{name}'", "give the path of the library"
+    return "", ""
+
+
+def validate_resources(
+    configs: Mapping[str, pb.ModelConfig],
+    limits: Mapping[tuple[str, int | None], int] | None = None,
+) -> dict[str, list[Finding]]:
+    """Rules between the rate-limiter resources of all models of a server.
+
+    `limits` are the counts that the command line sets: (resource, device or None for all) -> count.
+    Returns findings by model, without lines: fields name the places.
+    """
+    found: dict[str, list[Finding]] = {}
+    scopes: dict[str, tuple[bool, str]] = {}
+    for model, path, group, resource in _resources(configs):
+        is_global = getattr(resource, "global")
+        first, owner = scopes.setdefault(resource.name, (is_global, model))
+        if first != is_global:
+            found.setdefault(model, []).append(_both_scopes(resource.name, model, owner, path))
+        for limit in _limits_for(resource, group, limits or {}):
+            if limit < resource.count:
+                found.setdefault(model, []).append(_too_few(resource, limit, path))
+                break
+    return found
+
+
+def _resources(
+    configs: Mapping[str, pb.ModelConfig],
+) -> Iterator[tuple[str, str, pb.ModelInstanceGroup, pb.ModelRateLimiter.Resource]]:
+    for model, config in configs.items():
+        for index, group in enumerate(config.instance_group):
+            for position, resource in enumerate(group.rate_limiter.resources):
+                path = f"instance_group[{index}].rate_limiter.resources[{position}]"
+                yield model, path, group, resource
+
+
+def _limits_for(
+    resource: pb.ModelRateLimiter.Resource,
+    group: pb.ModelInstanceGroup,
+    limits: Mapping[tuple[str, int | None], int],
+) -> list[int]:
+    devices = [None] if getattr(resource, "global") else [*group.gpus, None]
+    return [limits[resource.name, gpu] for gpu in devices if (resource.name, gpu) in limits][:1]
+
+
+def _both_scopes(name: str, model: str, owner: str, path: str) -> Finding:
+    where = "" if owner == model else f", in '{owner}' one way and in '{model}' the other"
+    return Finding(
+        Severity.ERROR,
+        f"resource '{name}' is present as both global and device-specific resource{where}",
+        "set global alike wherever the resource is named",
+        path,
+        code="VAL-58",
+    )
+
+
+def _too_few(resource: pb.ModelRateLimiter.Resource, limit: int, path: str) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        f"resource count for '{resource.name}' is limited to {limit}, which will prevent "
+        f"scheduling of one or more instances; the minimum required count is {resource.count}",
+        f"raise --rate-limit-resource={resource.name} to {resource.count}, or lower the count here",
+        f"{path}.count",
+        code="VAL-59",
+    )
