@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.errors import InvalidArgumentError
 from serving.options import ControlMode
+from serving.repository.cloud import url as cloud_url
 
 _INT64_MAX = 2**63 - 1
 
@@ -89,6 +91,16 @@ def path(text: str) -> Path:
     return Path(not_empty(text))
 
 
+def repository(text: str) -> Path | str:
+    """A directory as a Path, a URL as the text it is."""
+    if not cloud_url.is_url(text):
+        return path(text)
+    try:
+        return str(cloud_url.parse(text))
+    except InvalidArgumentError as error:
+        raise OptionError(error.message) from None
+
+
 def backend_setting(text: str) -> tuple[str, str, str]:
     """`<backend>,<key>=<value>`, or `<key>=<value>` for all -> (backend, key, value)."""
     head, equals, value = text.partition("=")
@@ -128,9 +140,9 @@ SUPPORTED: Sequence[Option] = (
     Option(
         "model-repository",
         "Model repository",
-        "<directory>",
-        "Where models are; once for each repository. Required.",
-        path,
+        "<directory or URL>",
+        "Where models are: a directory, s3://, gs:// or as://; once for each. Required.",
+        repository,
         is_repeatable=True,
         alias="model-store",
     ),
@@ -198,11 +210,46 @@ SUPPORTED: Sequence[Option] = (
         config_name,
     ),
     Option(
+        "model-namespacing",
+        "Model repository",
+        "<boolean>",
+        "Serve models of one name from several repositories. Default: false.",
+        boolean,
+    ),
+    Option(
         "model-load-timeout-secs",
         "Model repository",
         "<seconds>",
         "Conch's own: a load that takes longer has failed. Default: 600.",
         integer(1),
+    ),
+    Option(
+        "cloud-credential",
+        "Cloud repositories",
+        "<file>",
+        "tritonserver's credential file. Default: what TRITON_CLOUD_CREDENTIAL_PATH names.",
+        path,
+    ),
+    Option(
+        "cloud-cache-directory",
+        "Cloud repositories",
+        "<directory>",
+        "Where downloaded model files are kept. Default: conch/models in the user's cache.",
+        path,
+    ),
+    Option(
+        "cloud-cache-byte-size",
+        "Cloud repositories",
+        "<bytes>",
+        "Limit of that cache; 0 keeps files only while a model uses them. Default: 50 GB.",
+        integer(0),
+    ),
+    Option(
+        "cloud-timeout-secs",
+        "Cloud repositories",
+        "<seconds>",
+        "How long one answer of the store may take. Default: 30.",
+        integer(1, 3600),
     ),
     Option("allow-http", "HTTP", "<boolean>", "Serve HTTP. Default: true.", boolean),
     Option(
@@ -298,7 +345,6 @@ NOT_YET: frozenset[str] = frozenset(
         "metrics-interval-ms",
         "min-supported-compute-capability",
         "model-load-gpu-limit",
-        "model-namespacing",
         "pinned-memory-pool-byte-size",
         "rate-limit",
         "rate-limit-resource",

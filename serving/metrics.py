@@ -26,6 +26,10 @@ class ModelCounters(Protocol):
     @property
     def version(self) -> int: ...
     @property
+    def namespace(self) -> str:
+        """Empty without model namespacing."""
+
+    @property
     def metric_tags(self) -> Mapping[str, str]: ...
     @property
     def load_duration_s(self) -> float: ...
@@ -251,6 +255,8 @@ def _host_families(host: HostCounters) -> list[_Family]:
 
 def _labels(model: ModelCounters) -> str:
     pairs = [("model", model.name), ("version", str(model.version))]
+    if model.namespace:
+        pairs.insert(1, ("namespace", model.namespace))
     pairs += [(f"_{key}", value) for key, value in sorted(model.metric_tags.items())]
     return ",".join(f'{_label_name(key)}="{_escape(value)}"' for key, value in pairs)
 

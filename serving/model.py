@@ -60,6 +60,8 @@ class Model:
     ) -> None:
         self.name = context.spec.name
         self.version = context.version
+        self.namespace = ""
+        """The repository, where --model-namespacing is on; set by the loader."""
         self.spec: ModelSpec = context.spec
         self.config: pb.ModelConfig = context.config
         self.stats = ModelStats()

@@ -15,8 +15,23 @@ class ControlMode(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class CloudOptions:
+    """How repositories in S3, Google Cloud Storage and Azure are reached and cached."""
+
+    credential_path: Path | None = None
+    """JSON as tritonserver's; None: what TRITON_CLOUD_CREDENTIAL_PATH names, if anything."""
+    cache_directory: Path | None = None
+    """None: conch/models in the user's cache directory."""
+    cache_byte_size: int = 50 * 10**9
+    """0: files go when the model that uses them is unloaded."""
+    timeout_secs: float = 30.0
+    """How long one answer of the store may take."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerOptions:
-    model_repositories: tuple[Path, ...]
+    model_repositories: tuple[Path | str, ...]
+    """Directories, and URLs (s3://, gs://, as://) as texts."""
     server_id: str = "triton"
     model_control_mode: ControlMode = ControlMode.NONE
     load_models: tuple[str, ...] = ()
@@ -28,6 +43,8 @@ class ServerOptions:
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0
     """How often a version that failed to load, and might succeed now, is tried again."""
+    model_namespacing: bool = False
+    """Each repository is a namespace: the same model name may be served from several."""
     model_config_name: str = ""
     """Models that have configs/<name>.pbtxt take it as their config."""
     model_load_timeout_secs: float = 600.0
@@ -36,6 +53,7 @@ class ServerOptions:
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""
+    cloud: CloudOptions = field(default_factory=CloudOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from serving import TRITON_COMPATIBLE_VERSION, devices
@@ -25,10 +26,14 @@ from serving.errors import (
 )
 from serving.model import Model
 from serving.options import ControlMode, ServerOptions
+from serving.repository import config_file
+from serving.repository.cloud.repositories import CloudRepositories
+from serving.repository.cloud.root import CloudRoot
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.load_threads import LoadThreads
 from serving.repository.loader import ModelLoader
 from serving.repository.manager import RepositoryManager
+from serving.repository.namespaces import Namespaces, Repositories
 from serving.repository.poller import Poller
 from serving.repository.source import LoadRequest
 from serving.repository.states import IndexEntry
@@ -62,10 +67,18 @@ class ModelServer:
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
         self._listeners: list[Callable[[IndexEntry], None]] = []
-        self._lifecycle = Lifecycle(self._announce)
+        self._lifecycle: Lifecycle | Namespaces = Lifecycle(self._announce)
+        if options.model_namespacing:
+            self._lifecycle = Namespaces(map(str, options.model_repositories), self._announce)
         self._threads = LoadThreads()
-        self._manager: RepositoryManager | None = None
-        self._polling: asyncio.Task[None] | None = None
+        self._backends = BackendRegistry(options.backend_directory)
+        self._cloud = CloudRepositories(options.cloud, read_config=self._read_config)
+        self._roots = [
+            root if isinstance(root, Path) else self._cloud.root(root)
+            for root in options.model_repositories
+        ]
+        self._manager: Repositories | None = None
+        self._polling: list[asyncio.Task[None]] = []
         self._is_started = False
         self._is_stopping = False
 
@@ -91,7 +104,7 @@ class ModelServer:
         if failed and options.exit_on_error:
             raise ModelLoadError(_failed_at_start(failed))
         if options.model_control_mode is ControlMode.POLL:
-            self._start_polling(manager)
+            self._polling = [self._start_polling(item) for item in manager.managers]
         self._is_started = True
 
     async def stop(self) -> bool:
@@ -100,9 +113,9 @@ class ModelServer:
         Takes exit_timeout_secs at most. False: something had not finished by then.
         """
         self._is_stopping = True
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.gather(self._polling, return_exceptions=True)
+        for polling in self._polling:
+            polling.cancel()
+        await asyncio.gather(*self._polling, return_exceptions=True)
         is_clean = True
         if self._manager is not None:
             is_clean = await self._manager.close(self.options.exit_timeout_secs)
@@ -112,6 +125,7 @@ class ModelServer:
                 self.options.exit_timeout_secs,
                 sum(model.inflight_count for model in self._lifecycle.all_models()),
             )
+        await asyncio.get_running_loop().run_in_executor(LoadThreads("close"), self._cloud.close)
         self._threads.shutdown()
         return is_clean
 
@@ -279,7 +293,7 @@ class ModelServer:
         if self._manager is not None:
             await self._manager.settled()
 
-    def _controllable(self) -> RepositoryManager:
+    def _controllable(self) -> Repositories:
         mode = self.options.model_control_mode
         if mode is not ControlMode.EXPLICIT:
             reason = "polling is enabled" if mode is ControlMode.POLL else "mode is none"
@@ -293,26 +307,45 @@ class ModelServer:
 
     def _look_around(self) -> int:
         """Blocking: are the repositories there, and how many GPUs?"""
-        for root in self.options.model_repositories:
-            check_root(root)
+        for root in self._roots:
+            if isinstance(root, Path):
+                check_root(root)
+            else:
+                self._cloud.check(root, may_be_absent=not self.options.exit_on_error)
         return devices.gpu_count()
 
-    def _make_manager(self, gpu_count: int) -> RepositoryManager:
+    def _make_manager(self, gpu_count: int) -> Repositories:
+        slots = asyncio.Semaphore(self.options.model_load_thread_count)
+        if isinstance(self._lifecycle, Lifecycle):
+            return Repositories([self._manager_of(self._roots, self._lifecycle, gpu_count, slots)])
+        parts = zip(self._roots, self._lifecycle.lifecycles.values(), strict=True)
+        return Repositories(
+            [self._manager_of([root], part, gpu_count, slots) for root, part in parts]
+        )
+
+    def _manager_of(
+        self,
+        roots: Collection[Path | CloudRoot],
+        lifecycle: Lifecycle,
+        gpu_count: int,
+        slots: asyncio.Semaphore,
+    ) -> RepositoryManager:
         options = self.options
         loader = ModelLoader(
-            BackendRegistry(options.backend_directory),
+            self._backends,
             LoopClock(asyncio.get_running_loop()),
             auto_complete=options.auto_complete_config,
             gpu_count=gpu_count,
             backend_config=options.backend_config,
             config_name=options.model_config_name,
+            namespace=lifecycle.namespace,
         )
         return RepositoryManager(
-            options.model_repositories,
-            self._lifecycle,
+            roots,
+            lifecycle,
             loader,
             self._threads,
-            load_slots=options.model_load_thread_count,
+            load_slots=slots,
             load_timeout_s=options.model_load_timeout_secs,
             load_retries=options.model_load_retry_count,
         )
@@ -324,13 +357,16 @@ class ModelServer:
             return None
         return options.load_models
 
-    def _start_polling(self, manager: RepositoryManager) -> None:
+    def _start_polling(self, manager: RepositoryManager) -> asyncio.Task[None]:
         poller = Poller(manager, self.options.repository_poll_secs)
-        for name in {entry.name for entry in self._lifecycle.entries()}:
-            stamp = manager.served_stamp(name)
-            if stamp is not None:
-                poller.tracker.record_loaded(name, stamp)
-        self._polling = asyncio.get_running_loop().create_task(poller.run())
+        for name, stamp in manager.served_stamps().items():
+            poller.tracker.record_loaded(name, stamp)
+        return asyncio.get_running_loop().create_task(poller.run())
+
+    def _read_config(self, directory: Path, override: str | None) -> pb.ModelConfig:
+        """For a repository that brings the wanted versions only. Any thread."""
+        name = self.options.model_config_name
+        return config_file.read(directory, override, config_name=name).config or pb.ModelConfig()
 
     def _announce(self, entry: IndexEntry) -> None:
         for listener in self._listeners:

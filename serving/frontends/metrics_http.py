@@ -76,6 +76,10 @@ class _Counters:
         return self._model.version
 
     @property
+    def namespace(self) -> str:
+        return self._model.namespace
+
+    @property
     def metric_tags(self) -> Mapping[str, str]:
         return self._model.spec.metric_tags
 

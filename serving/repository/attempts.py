@@ -7,8 +7,10 @@ Model: that one is closed at once. Loop thread only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from serving.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from serving.repository.source import Loader, ModelChange, PreparedModel, Source
+from serving.repository.source import Loader, ModelChange, PreparedModel, RemoteFiles, Source
 
 if TYPE_CHECKING:
     from serving.model import Model
@@ -32,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_DOWNLOADS_AT_ONCE = 4
 
 T = TypeVar("T")
 Start = Callable[[], Coroutine[Any, Any, T]]
@@ -62,20 +65,45 @@ class LoadAttempts:
         threads: Executor,
         spawn: Spawn,
         *,
-        slots: int,
+        slots: asyncio.Semaphore,
         timeout_s: float,
         retries: int = 0,
     ) -> None:
-        """`retries`: how often a version is tried again that failed and might succeed then."""
+        """`slots`: one for each attempt that may run at once. `retries`: how often a version is
+        tried again that failed and might succeed then.
+        """
         self._loader = loader
         self._threads = threads
         self._spawn = spawn
-        self._slots = asyncio.Semaphore(slots)
+        self._slots = slots
+        self._downloads = asyncio.Semaphore(_DOWNLOADS_AT_ONCE)
         self._timeout_s = timeout_s
         self._retries = retries
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def fetch(self, remote: RemoteFiles, tell: Callable[[str], None]) -> None:
+        """Under no deadline of the load: each answer of the store has its own.
+
+        Raises: ServingError.
+        """
+        stop = threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def tell_on_loop(told: str) -> None:
+            with contextlib.suppress(RuntimeError):  # A download may outlive the loop.
+                loop.call_soon_threadsafe(tell, told)
+
+        async with self._downloads:
+            fetching = self._spawn(
+                self.in_thread(lambda: remote.fetch(stop, tell_on_loop)), kind="attempt"
+            )
+            try:
+                await asyncio.shield(fetching)
+            except asyncio.CancelledError:
+                stop.set()
+                raise
 
     async def prepare(self, source: Source) -> PreparedModel:
         """Raises ServingError."""

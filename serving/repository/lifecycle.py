@@ -27,13 +27,21 @@ class VersionRecord:
 
 
 class Lifecycle:
-    def __init__(self, on_change: Callable[[IndexEntry], None] = lambda entry: None) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[IndexEntry], None] = lambda entry: None,
+        *,
+        namespace: str = "",
+    ) -> None:
         self._on_change = on_change
+        self.namespace = namespace
         self._records: dict[str, dict[int, VersionRecord]] = {}
         self._failures: dict[str, str] = {}
         """Models that failed before their versions were known, and nothing of them serves."""
         self._ready: dict[str, dict[int, Model]] = {}
         self._default: dict[str, Model] = {}
+        self._arriving: dict[str, str] = {}
+        """Models whose files are still brought from elsewhere, and how far that is."""
 
     def __repr__(self) -> str:
         parts = [
@@ -59,6 +67,11 @@ class Lifecycle:
 
     def _why_not(self, name: str, version: int) -> NotFoundError | UnavailableError:
         records = self._records.get(name)
+        if records is None and name in self._arriving:
+            return UnavailableError(
+                f"Request for unknown model: '{name}' is not at ready state: it is still loading "
+                f"({self._arriving[name]})"
+            )
         if records is None and name not in self._failures:
             return NotFoundError(f"Request for unknown model: '{name}' is not found")
         if version == -1:
@@ -91,10 +104,10 @@ class Lifecycle:
     # What an operator sees
 
     def is_known(self, name: str) -> bool:
-        return name in self._records or name in self._failures
+        return name in self.names()
 
     def names(self) -> set[str]:
-        return self._records.keys() | self._failures.keys()
+        return self._records.keys() | self._failures.keys() | self._arriving.keys()
 
     def ready_versions(self, name: str) -> list[int]:
         return sorted(self._ready.get(name, {}))
@@ -116,8 +129,10 @@ class Lifecycle:
 
     def entries(self, name: str = "") -> Iterator[IndexEntry]:
         for item in [name] if name else sorted(self.names()):
-            if item in self._failures:
-                yield IndexEntry(item, None, "UNAVAILABLE", self._failures[item])
+            if item in self._arriving:
+                yield self._arrival(item)
+            elif item in self._failures:
+                yield self._failed_entry(item, self._failures[item])
             for _, record in sorted(self._records.get(item, {}).items()):
                 yield self._entry(item, record)
 
@@ -135,6 +150,22 @@ class Lifecycle:
         return True
 
     # What the manager reports
+
+    def begin_fetch(self, name: str) -> None:
+        self._arriving[name] = "downloading"
+        self._on_change(self._arrival(name))
+
+    def note_fetch(self, name: str, told: str) -> None:
+        """Without effect when the download has ended meanwhile."""
+        if name in self._arriving:
+            self._arriving[name] = told
+            self._on_change(self._arrival(name))
+
+    def end_fetch(self, name: str) -> None:
+        self._arriving.pop(name, None)
+
+    def _arrival(self, name: str) -> IndexEntry:
+        return IndexEntry(name, None, VersionState.LOADING.value, self._arriving[name])
 
     def begin_load(self, name: str, versions: Iterable[int]) -> None:
         """A version that serves stays READY until its successor is."""
@@ -173,7 +204,7 @@ class Lifecycle:
         if self._ready.get(name):
             return
         self._failures[name] = reason
-        self._on_change(IndexEntry(name, None, "UNAVAILABLE", reason))
+        self._on_change(self._failed_entry(name, reason))
 
     def begin_unload(self, name: str, version: int) -> Model | None:
         """Take a version out of routing. Returns its model, to drain; None if nothing served."""
@@ -233,8 +264,10 @@ class Lifecycle:
             self._ready.pop(name, None)
             self._default.pop(name, None)
 
-    @staticmethod
-    def _entry(name: str, record: VersionRecord) -> IndexEntry:
+    def _failed_entry(self, name: str, reason: str) -> IndexEntry:
+        return IndexEntry(name, None, "UNAVAILABLE", reason, namespace=self.namespace)
+
+    def _entry(self, name: str, record: VersionRecord) -> IndexEntry:
         model = record.model
         return IndexEntry(
             name,
@@ -243,6 +276,7 @@ class Lifecycle:
             record.reason,
             model.spec.backend if model is not None else "",
             model.instance_count if model is not None else 0,
+            self.namespace,
         )
 
 

@@ -53,6 +53,7 @@ class ModelLoader:
         gpu_count: int = 0,
         backend_config: Mapping[str, Mapping[str, str]] | None = None,
         config_name: str = "",
+        namespace: str = "",
     ) -> None:
         self._backends = backends
         self._clock = clock
@@ -60,6 +61,7 @@ class ModelLoader:
         self._gpu_count = gpu_count
         self._backend_config = backend_config or {}
         self._config_name = config_name
+        self._namespace = namespace
 
     def prepare(self, source: Source) -> Prepared:
         parsed = self._read(source)
@@ -74,9 +76,11 @@ class ModelLoader:
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
         context, backend = await loop.run_in_executor(threads, self._complete, prepared, version)
-        return await Model.load(
+        model = await Model.load(
             context, backend, clock=self._clock, executor=threads, gpu_count=self._gpu_count
         )
+        model.namespace = self._namespace
+        return model
 
     def may_update(self, before: Prepared, after: Prepared, version: int) -> bool:
         config_files = config_file.names(self._config_name)

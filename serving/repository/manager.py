@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from serving.errors import InvalidArgumentError, ModelLoadError, ServingError, UnavailableError
 from serving.repository import override
 from serving.repository.attempts import Change, LoadAttempts
+from serving.repository.cloud.root import CloudRoot
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.name_locks import NameLocks
+from serving.repository.roots import Roots
 from serving.repository.served import LoadPlan, Served, is_current, plan
 from serving.repository.source import (
     Loader,
@@ -27,45 +29,45 @@ from serving.repository.source import (
     Source,
     check_model_name,
     discard,
+    superseded,
 )
 from serving.repository.states import DUPLICATE, UNLOADED, IndexEntry
-from serving.repository.storage import ModelStamp, RootListing, stamp_model
+from serving.repository.storage import ModelStamp, stamp_model
+from serving.repository.tasks import Tasks, cancel
 
 if TYPE_CHECKING:
     from serving.model import Model
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class RepositoryManager:
     def __init__(
         self,
-        roots: Collection[Path],
+        roots: Collection[Path | CloudRoot],
         lifecycle: Lifecycle,
         loader: Loader[Any],
         threads: Executor,
         *,
-        load_slots: int = 4,
+        load_slots: asyncio.Semaphore | None = None,
         load_timeout_s: float = 600.0,
         load_retries: int = 0,
     ) -> None:
-        self._roots = tuple(roots)
-        self._listing = RootListing(self._roots)
+        self._listing = Roots(roots)
         self._lifecycle = lifecycle
         self._loader = loader
+        self._tasks = Tasks()
         self._attempts = LoadAttempts(
             loader,
             threads,
-            self._spawn,
-            slots=load_slots,
+            self._tasks.spawn,
+            slots=load_slots or asyncio.Semaphore(4),
             timeout_s=load_timeout_s,
             retries=load_retries,
         )
         self._locks = NameLocks()
         self._load_timeout_s = load_timeout_s
         self._served: dict[str, Served] = {}
-        self._background: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
     # Operations
@@ -83,7 +85,7 @@ class RepositoryManager:
             raise InvalidArgumentError(
                 f"'config' must be specified for model file override of model '{name}'"
             )
-        await self._to_the_end(self._load(name, request), f"the load of model '{name}'")
+        await self._tasks.to_the_end(self._load(name, request), f"the load of model '{name}'")
 
     async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
         """Load the named models, or all there are. Returns what failed and why."""
@@ -99,13 +101,22 @@ class RepositoryManager:
         await asyncio.gather(*(attempt(name) for name in wanted))
         return failed
 
+    async def has(self, name: str) -> bool:
+        """Is there such a model on disk, or anything of it in the lifecycle?"""
+        if self.is_known(name):
+            return True
+        return name in await self._attempts.in_thread(self._listing.names)
+
+    def is_known(self, name: str) -> bool:
+        return self._lifecycle.is_known(name)
+
     async def unload(self, name: str, version: int | None = None) -> None:
         """Take the model, or one version, out of service; it drains in the background.
 
         An unknown name is no error (REP-065); an unknown version of a known one is.
         """
         check_model_name(name)
-        await self._to_the_end(self._unload(name, version), f"the unload of model '{name}'")
+        await self._tasks.to_the_end(self._unload(name, version), f"the unload of model '{name}'")
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
         listing = self._listing.names()
@@ -127,30 +138,29 @@ class RepositoryManager:
     async def close(self, timeout_s: float) -> bool:
         """Refuse new work, drain everything. False when something had not ended in time."""
         self._is_closing = True
-        await self._cancel(self._of_kind("operation"))
-        if attempts := self._of_kind("attempt"):
+        await cancel(self._tasks.of_kind("operation"))
+        if attempts := self._tasks.of_kind("attempt"):
             await asyncio.wait(attempts, timeout=timeout_s)
         for entry in list(self._lifecycle.entries()):
             if entry.state == "READY" and entry.version is not None:
                 self._retire(entry.name, [entry.version])
-        waiting = self._of_kind("drain")
+        waiting = self._tasks.of_kind("drain")
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s)
         is_clean = all(task.done() for task in waiting)
-        await self._cancel(list(self._background))
+        await cancel(self._tasks.all())
         for served in self._served.values():
             discard(served.source)
         return is_clean
 
     async def settled(self) -> None:
         """Wait until nothing loads or drains any more."""
-        while self._background:
-            await asyncio.gather(*self._background, return_exceptions=True)
+        await self._tasks.settled()
 
     # For the poller
 
     async def scan(self) -> dict[str, ModelStamp]:
-        served = {name: item.source.directory for name, item in self._served.items()}
+        served = {name: item.source.stamp.directory for name, item in self._served.items()}
         found, duplicates = await self._attempts.in_thread(lambda: self._listing.stamps(served))
         for name in duplicates:
             self._lifecycle.fail_model(name, DUPLICATE)
@@ -173,6 +183,9 @@ class RepositoryManager:
     def served_stamp(self, name: str) -> ModelStamp | None:
         served = self._served.get(name)
         return None if served is None else served.source.stamp
+
+    def served_stamps(self) -> dict[str, ModelStamp]:
+        return {name: item.source.stamp for name, item in self._served.items()}
 
     # Loading
 
@@ -200,22 +213,25 @@ class RepositoryManager:
         if request.files:
             directory = override.write_override(request.files)
             return Source(name, directory, stamp_model(directory), request, is_temporary=True)
-        places = self._listing.find(name)
-        if not places:
-            roots = ", ".join(str(root) for root in self._roots)
-            raise InvalidArgumentError(
-                f"failed to load '{name}', failed to poll from model repository: there is no "
-                f"directory '{name}' in {roots}"
+        return self._listing.source(name, request)
+
+    async def _fetch(self, source: Source) -> None:
+        if source.remote is None:
+            return
+        name = source.name
+        self._lifecycle.begin_fetch(name)
+        try:
+            await self._attempts.fetch(
+                source.remote, lambda told: self._lifecycle.note_fetch(name, told)
             )
-        if len(places) > 1:
-            where = ", ".join(str(place) for place in places)
-            raise InvalidArgumentError(f"{DUPLICATE}: '{name}' is {where}; remove all but one")
-        return Source(name, places[0], stamp_model(places[0]), request)
+        finally:
+            self._lifecycle.end_fetch(name)
 
     async def _load_from(self, source: Source) -> list[asyncio.Task[None]]:
         """Returns what goes on afterwards: instances of served versions that are surplus."""
         name = source.name
         try:
+            await self._fetch(source)
             prepared = await self._attempts.prepare(source)
         except ServingError as error:
             raise self._unprepared(name, error.message) from error
@@ -231,7 +247,7 @@ class RepositoryManager:
         self._swap(prepared, selected, models)
         leaving = []
         for version, change in sorted(changes.items()):
-            leaving.append(self._spawn(change.pending.commit(), "drain"))
+            leaving.append(self._tasks.spawn(change.pending.commit(), "drain"))
             self._lifecycle.note_change(name, version)
         return leaving
 
@@ -286,8 +302,12 @@ class RepositoryManager:
             if entry.version is not None and entry.version not in selected
         ]
         self._retire(name, surplus)
-        old = before.source if before is not None else None
-        self._spawn(self._put_away(replaced, old), "drain")
+        old = superseded(
+            before.source if before is not None else None,
+            prepared.source,
+            is_partly_kept=len(models) < len(selected),
+        )
+        self._tasks.spawn(self._put_away(replaced, old), "drain")
         logger.info("model '%s' is ready: versions %s", name, list(selected))
 
     # Unloading
@@ -314,11 +334,11 @@ class RepositoryManager:
         for version in versions:
             model = self._lifecycle.begin_unload(name, version)
             if model is not None:
-                retired.append(self._spawn(self._drain(name, version, model), "drain"))
+                retired.append(self._tasks.spawn(self._drain(name, version, model), "drain"))
         if not self._lifecycle.ready_versions(name):
             served = self._served.pop(name, None)
             if served is not None and served.source.is_temporary:
-                self._spawn(_discard_after(retired, served.source), "drain")
+                self._tasks.spawn(_discard_after(retired, served.source), "drain")
 
     async def _drain(self, name: str, version: int, model: Model) -> None:
         await self._put_away([model], None)
@@ -335,40 +355,6 @@ class RepositoryManager:
                 logger.error("a model failed while it was closed", exc_info=result)
         if source is not None:
             discard(source)
-
-    # Tools
-
-    async def _to_the_end(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """A caller that goes away must not leave a model half loaded.
-
-        Raises: UnavailableError when the server stops before the end.
-        """
-        task = self._spawn(work)
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise UnavailableError(f"{what} was given up: the server is stopping") from None
-            raise
-
-    async def _cancel(self, tasks: Collection[asyncio.Task[Any]]) -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _of_kind(self, kind: str) -> set[asyncio.Task[Any]]:
-        return {task for task in self._background if task.get_name() == kind}
-
-    def _spawn(self, work: Coroutine[Any, Any, T], kind: str = "operation") -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work, name=kind)
-        self._background.add(task)
-        task.add_done_callback(self._forget_task)
-        return task
-
-    def _forget_task(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # told to whoever waits, or to nobody when the deadline has passed
 
 
 def _reason(name: str, version: int, error: BaseException) -> str:

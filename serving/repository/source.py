@@ -5,7 +5,8 @@ Plain data; `check_model_name` and `discard` are the rules on names and temporar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Mapping
+import threading
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,21 @@ class LoadRequest:
         return self.config is not None
 
 
+class RemoteFiles(Protocol):
+    """Files of a source that are elsewhere; `serving.repository.cloud` has them."""
+
+    def fetch(self, stop: threading.Event, tell: Callable[[str], None]) -> None:
+        """Blocking, for long; ends soon after `stop` is set. Raises ServingError.
+
+        `tell` gets a sentence on the progress now and then, in whatever thread.
+        """
+
+    def inherit(self, other: RemoteFiles) -> None:
+        """Models go on serving out of `other`: keep its files until these are discarded."""
+
+    def discard(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """Where the files of one load come from."""
@@ -41,6 +57,13 @@ class Source:
     stamp: ModelStamp
     request: LoadRequest
     is_temporary: bool = False
+    remote: RemoteFiles | None = None
+    """Brings the files into `directory` first."""
+
+    @property
+    def origin(self) -> str:
+        """For people: the directory, or where its files come from."""
+        return str(self.directory if self.remote is None else self.remote)
 
 
 class PreparedModel(Protocol):
@@ -97,6 +120,17 @@ def check_model_name(name: str) -> None:
 
 
 def discard(source: Source) -> None:
-    """Remove the files that came with the load request; blocking, small."""
-    if source.is_temporary:
+    """Remove the files that were brought for the load; blocking, small."""
+    if source.remote is not None:
+        source.remote.discard()
+    elif source.is_temporary:
         override.remove(source.directory)
+
+
+def superseded(old: Source | None, new: Source, *, is_partly_kept: bool) -> Source | None:
+    """What is to be discarded of `old` once the models that `new` replaces have drained."""
+    if old is None or old.remote is None or not is_partly_kept:
+        return old
+    if new.remote is not None:
+        new.remote.inherit(old.remote)
+    return None

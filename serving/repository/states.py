@@ -34,3 +34,5 @@ class IndexEntry:
     reason: str = ""
     backend: str = ""
     instances: int = 0
+    namespace: str = ""
+    """The repository, where --model-namespacing is on."""

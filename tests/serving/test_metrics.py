@@ -21,6 +21,7 @@ _LINE = re.compile(
 class Counters:
     name: str = "m"
     version: int = 2
+    namespace: str = ""
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     load_duration_s: float = 1.5
     queued_count: int = 4

@@ -28,7 +28,7 @@ class Bench:
             self.lifecycle,
             self.loader,
             LoadThreads(),
-            load_slots=2,
+            load_slots=asyncio.Semaphore(2),
             load_timeout_s=timeout_s,
         )
 

@@ -22,7 +22,9 @@ def loader() -> FakeLoader:
 
 @pytest.fixture
 def manager(tmp_path: Path, loader: FakeLoader) -> RepositoryManager:
-    return RepositoryManager([tmp_path], Lifecycle(), loader, LoadThreads(), load_slots=4)
+    return RepositoryManager(
+        [tmp_path], Lifecycle(), loader, LoadThreads(), load_slots=asyncio.Semaphore(4)
+    )
 
 
 async def test_stop_ends_a_load_and_closes_what_it_has_loaded_already(tmp_path, loader, manager):

@@ -53,7 +53,9 @@ async def test_random_operations_leave_nothing_behind(tmp_path: Path, monkeypatc
         write_model(root, name, v1="x", v2="y")
     chance = random.Random(seed)
     loader, lifecycle = FakeLoader(), Lifecycle()
-    manager = RepositoryManager([root], lifecycle, loader, LoadThreads(), load_slots=2)
+    manager = RepositoryManager(
+        [root], lifecycle, loader, LoadThreads(), load_slots=asyncio.Semaphore(2)
+    )
 
     async def client() -> None:
         for _ in range(15):
