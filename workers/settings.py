@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.options import ControlMode, FrontendOptions, ServerOptions
+from serving.errors import InvalidArgumentError
+from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
+from serving.repository.cloud import url as cloud_url
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -86,7 +88,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> WorkerSetting
 
 
 def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
-    roots = [item for item in env.get("CONCH_MODEL_REPOSITORY", "").split(os.pathsep) if item]
+    roots = cloud_url.split_list(env.get("CONCH_MODEL_REPOSITORY", ""))
     if not roots:
         raise SettingsError(
             "CONCH_MODEL_REPOSITORY is not set: name the directory that holds the models "
@@ -98,7 +100,7 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         raise SettingsError("CONCH_LOAD_MODELS: '*' loads every model, so it must stand alone")
     backend_directory = env.get("CONCH_BACKEND_DIRECTORY")
     return ServerOptions(
-        model_repositories=tuple(Path(root).expanduser().absolute() for root in roots),
+        model_repositories=tuple(_repository(root) for root in roots),
         server_id=worker_id,
         model_control_mode=ControlMode.EXPLICIT,
         load_models=load_models,
@@ -108,6 +110,29 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         model_load_timeout_secs=_number(env, "CONCH_LOAD_TIMEOUT", 600, low=1),
         exit_timeout_secs=_number(env, "CONCH_EXIT_TIMEOUT", 30),
         backend_directory=Path(backend_directory) if backend_directory else None,
+        cloud=_cloud_options(env),
+    )
+
+
+def _repository(text: str) -> Path | str:
+    if not cloud_url.is_url(text):
+        return Path(text).expanduser().absolute()
+    try:
+        return str(cloud_url.parse(text))
+    except InvalidArgumentError as error:
+        raise SettingsError(f"CONCH_MODEL_REPOSITORY: {error.message}") from None
+
+
+def _cloud_options(env: Mapping[str, str]) -> CloudOptions:
+    """The credential file is tritonserver's variable, which the core reads itself."""
+    default = CloudOptions()
+    directory = env.get("CONCH_CLOUD_CACHE_DIRECTORY")
+    return CloudOptions(
+        cache_directory=Path(directory).expanduser().absolute() if directory else None,
+        cache_byte_size=_number(
+            env, "CONCH_CLOUD_CACHE_BYTES", default.cache_byte_size, high=2**62
+        ),
+        timeout_secs=_number(env, "CONCH_CLOUD_TIMEOUT", int(default.timeout_secs), low=1),
     )
 
 
@@ -129,7 +154,7 @@ def _number(
     text = env.get(name, "").strip()
     if not text:
         return default
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not low <= int(text) <= high:
+    if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
         raise SettingsError(f"{name} is {text!r}: write a whole number from {low} to {high}")
     return int(text)
 
