@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from serving.cli_options import BY_NAME, NOT_YET, SUPPORTED, Option, OptionError
 from serving.logging_setup import LogOptions
-from serving.options import ControlMode, FrontendOptions, ServerOptions
+from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
 
 USAGE = "usage: python -m serving --model-repository=<directory> [options]   (--help lists them)"
 
@@ -153,9 +153,8 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         model_load_thread_count=values.get(
             "model-load-thread-count", default.model_load_thread_count
         ),
-        model_load_retry_count=values.get(
-            "model-load-retry-count", default.model_load_retry_count
-        ),
+        model_load_retry_count=values.get("model-load-retry-count", default.model_load_retry_count),
+        model_namespacing=values.get("model-namespacing", default.model_namespacing),
         model_config_name=values.get("model-config-name", default.model_config_name),
         model_load_timeout_secs=values.get(
             "model-load-timeout-secs", default.model_load_timeout_secs
@@ -163,8 +162,19 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         exit_timeout_secs=values.get("exit-timeout-secs", default.exit_timeout_secs),
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,
+        cloud=_cloud_options(values),
     )
     return options, warnings
+
+
+def _cloud_options(values: Values) -> CloudOptions:
+    default = CloudOptions()
+    return CloudOptions(
+        credential_path=values.get("cloud-credential", default.credential_path),
+        cache_directory=values.get("cloud-cache-directory", default.cache_directory),
+        cache_byte_size=values.get("cloud-cache-byte-size", default.cache_byte_size),
+        timeout_secs=values.get("cloud-timeout-secs", default.timeout_secs),
+    )
 
 
 def _load_models(values: Values, mode: ControlMode) -> tuple[str, ...]:
