@@ -6,13 +6,15 @@ no model code, imports no ML runtime; any thread, blocks on the disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from serving.config.backend_files import ModelFile, model_file
 from serving.config.compare import compare, fill_from_signature
 from serving.config.complete import complete, fill_identity
 from serving.config.findings import Finding, Severity
+from serving.config.format import to_pbtxt
+from serving.config.json_form import from_json
 from serving.config.pbtxt import ParsedConfig, parse, read_text
 from serving.config.protobuf import pb
 from serving.config.python_source import check_python_source
@@ -44,8 +46,8 @@ class ModelCheck:
     effective: pb.ModelConfig | None = None
     """With everything filled in that the server would fill in."""
     origins: dict[str, str] = field(default_factory=dict)
-    """Field path -> "file", "model" or "default". A field without an entry has the origin of the
-    nearest field around it."""
+    """Field path -> "file", "override", "model" or "default". A field without an entry has the
+    origin of the nearest field around it."""
     signature: Signature | None = None
     """Of the newest served version; None where the file is not read."""
     versions: list[int] = field(default_factory=list)
@@ -59,6 +61,7 @@ class _Terms:
     name: str
     gpu_count: int | None
     strict: bool
+    text_origin: str = "file"
 
 
 def check_model(
@@ -68,13 +71,38 @@ def check_model(
     config_text: str | None = None,
     strict: bool = False,
     name: str | None = None,
+    override: str | None = None,
 ) -> ModelCheck:
     """Check the model in `model_directory`.
 
     `gpu_count`: GPUs of the place where it will run, None where that is not known.
     `config_text` stands for config.pbtxt. `strict`: auto-complete is off. `name` stands for the
-    directory's name, e.g. while the directory is staged elsewhere.
+    directory's name, e.g. while the directory is staged elsewhere. `override` is the JSON config of
+    a load request, which stands for the file; findings about it name fields, but no lines.
     """
+    terms = _Terms(name or model_directory.name, gpu_count, strict)
+    if override is not None:
+        return _check_override(model_directory, override, terms)
+    return _check_text(model_directory, config_text, terms)
+
+
+def _check_override(model_directory: Path, override: str, terms: _Terms) -> ModelCheck:
+    try:
+        text = to_pbtxt(from_json(override))
+    except InvalidArgumentError as error:
+        finding = Finding(Severity.ERROR, error.message, file="", code="REP-059")
+        return ModelCheck("", [finding])
+    check = _check_text(model_directory, text, replace(terms, text_origin="override"))
+    check.findings = [
+        replace(item, file="", line=0, column=0, repair=None)
+        if item.file == "config.pbtxt"
+        else item
+        for item in check.findings
+    ]
+    return check
+
+
+def _check_text(model_directory: Path, config_text: str | None, terms: _Terms) -> ModelCheck:
     scanned = scan_model(model_directory)
     findings = check_layout(scanned)
     if config_text is not None:
@@ -83,7 +111,7 @@ def check_model(
     check = ModelCheck(text or "", findings + problems)
     if text is None:
         return check
-    if strict and config_text is None and scanned.config_path is None:
+    if terms.strict and config_text is None and scanned.config_path is None:
         check.findings.append(_missing_config())
     parsed = check.parsed = parse(text)
     if parsed.config is None:
@@ -91,7 +119,7 @@ def check_model(
         return check
     check.config = pb.ModelConfig()
     check.config.CopyFrom(parsed.config)
-    _check_parsed(check, parsed, scanned, _Terms(name or scanned.name, gpu_count, strict))
+    _check_parsed(check, parsed, scanned, terms)
     return check
 
 
@@ -124,7 +152,7 @@ def _check_parsed(
     effective = check.effective = pb.ModelConfig()
     if parsed.config is not None:
         effective.CopyFrom(parsed.config)
-    origins = dict.fromkeys(parsed.places, "file")
+    origins = dict.fromkeys(parsed.places, terms.text_origin)
     filled = fill_identity(effective, name=terms.name, model_directory=scanned.path)
     origins |= dict.fromkeys(filled, "default")
     check.versions = select_versions(effective.version_policy, scanned.versions)

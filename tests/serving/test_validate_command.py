@@ -91,7 +91,9 @@ def test_json_holds_the_findings_and_their_repairs(tmp_path, capsys):
     assert (model["name"], model["ok"]) == ("a", False)
     (finding,) = model["findings"]
     assert (finding["severity"], finding["line"], finding["code"]) == ("error", 4, "REP-015")
-    assert parse(apply_repair(text, Repair(**finding["repair"]))).config.max_batch_size == 2
+    mended = parse(apply_repair(text, Repair(**finding["repair"]))).config
+    assert mended is not None
+    assert mended.max_batch_size == 2
 
 
 def test_notes_are_shown_on_demand(tmp_path, capsys):

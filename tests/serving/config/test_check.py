@@ -261,3 +261,32 @@ def test_a_staged_directory_may_have_another_name(tmp_path):
 
     assert errors_of(check_model(model, name="resnet").findings) == []
     assert the_error(check_model(model)).code == "VAL-56"
+
+
+def test_fields_of_a_load_request_have_the_origin_override(tmp_path):
+    """AUT-09, REP-059."""
+    model = onnx_model(tmp_path, "max_batch_size: 8\n" + IO)
+
+    check = check_model(model, override='{"maxBatchSize": 2, "instance_group": [{"count": 3}]}')
+
+    assert errors_of(check.findings) == []
+    assert check.effective.max_batch_size == 2
+    assert check.origins["max_batch_size"] == "override"
+    assert check.origins["instance_group[0].count"] == "override"
+    assert check.origins["instance_group[0].kind"] == "default"
+    assert check.origins["input"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("{", "Invalid config override"),
+        ('{"max_batchsize": 1}', "max_batchsize"),
+        ('{"max_batch_size": -1}', "non-negative"),
+    ],
+)
+def test_mistakes_in_an_override_name_no_line(tmp_path, override, words):
+    error = the_error(check_model(onnx_model(tmp_path, None), override=override))
+
+    assert words in error.message
+    assert (error.file, error.line, error.repair) == ("", 0, None)

@@ -107,3 +107,18 @@ def test_a_policy_edit_changes_the_policy_alone(random):
     wanted.ClearField("version_policy")
     wanted.version_policy.specific.versions.extend([3, 4])
     assert parse(edited).config == wanted
+
+
+@many
+@given(RANDOMS)
+def test_an_exported_effective_config_is_its_own_effective_config(random):
+    """AUT-09."""
+    effective = random_config(random)
+    gpu_count = random.randint(0, 2)
+    complete(effective, name="m", model_directory=None, gpu_count=gpu_count)
+
+    again = parse(to_pbtxt(effective)).config
+
+    assert again == effective
+    assert complete(again, name="m", model_directory=None, gpu_count=gpu_count) == []
+    assert again == effective
