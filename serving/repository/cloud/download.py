@@ -53,7 +53,7 @@ OnProgress = Callable[[Progress], None]
 
 
 class Download:
-    """One model's download; `stop` ends it between two ranges."""
+    """One model's download; `stop` ends it between two ranges, and is set when it fails."""
 
     def __init__(
         self,
