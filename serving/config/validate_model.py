@@ -294,7 +294,7 @@ def _check_release(report: Report) -> None:
             )
     ignored = [
         field
-        for field in ("model_repository_agents", "response_cache", "model_operations")
+        for field in ("response_cache", "model_operations")
         if config.HasField(field)
     ]
     for field in ignored:

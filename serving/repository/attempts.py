@@ -25,6 +25,7 @@ from serving.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from serving.repository.agents import Action
 from serving.repository.source import Loader, ModelChange, PreparedModel, RemoteFiles, Source
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class LoadAttempts:
                 self.in_thread(lambda: self._loader.prepare(source)), kind="attempt"
             )
             prepared: PreparedModel = await self._before_deadline(
-                reading, "reading its configuration", _nothing
+                reading, "reading its configuration", self._refuse_late
             )
             return prepared
 
@@ -189,6 +190,25 @@ class LoadAttempts:
             f"{phase} did not end within {self._timeout_s:g} s; the attempt was given up"
         )
 
+    def _refuse_late(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self.tell(task.result(), Action.LOAD_FAIL)
+
+    def tell(self, prepared: PreparedModel, action: Action) -> asyncio.Task[None] | None:
+        """Tell the model's agents what becomes of it; None if it has none."""
+        agents = prepared.agents
+        if agents is None:
+            return None
+        before = agents.telling
+
+        async def tell() -> None:
+            if before is not None:
+                await asyncio.wait({before})
+            await self.in_thread(lambda: agents.finish(action))
+
+        agents.telling = self._spawn(tell(), kind="drain")
+        return agents.telling
+
     def _undo_late(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is None:
             self.undo(task.result())
@@ -213,7 +233,3 @@ def _may_succeed_later(error: BaseException | None) -> bool:
 def _give_up(task: asyncio.Task[T], late: Late[T]) -> None:
     task.add_done_callback(late)
     task.cancel()
-
-
-def _nothing(task: asyncio.Task[Any]) -> None:
-    """What was read needs no closing."""

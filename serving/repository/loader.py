@@ -27,6 +27,7 @@ from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.instance_set import InstanceChange
 from serving.model import Model
 from serving.repository import config_file, layout
+from serving.repository.agents import Action, AgentRegistry, AgentSession
 from serving.repository.source import Source
 from serving.repository.version_policy import missing_versions, select_versions
 
@@ -41,6 +42,9 @@ class Prepared:
     parsed: ParsedConfig
     config: pb.ModelConfig
     versions: Collection[int]
+    directory: Path
+    """Where the files are: that of the source, unless an agent has redirected the load."""
+    agents: AgentSession | None = None
 
 
 class ModelLoader:
@@ -62,16 +66,39 @@ class ModelLoader:
         self._backend_config = backend_config or {}
         self._config_name = config_name
         self._namespace = namespace
+        self._agents = AgentRegistry()
 
     def prepare(self, source: Source) -> Prepared:
-        parsed = self._read(source)
+        directory = source.directory
+        parsed, config = self._configured(source, directory)
+        agents: AgentSession | None = None
+        if config.model_repository_agents.agents:
+            agents = AgentSession.load(self._agents, source.name, config, directory)
+        try:
+            if agents is not None and agents.place(directory) != directory:
+                directory = agents.place(directory)
+                parsed, config = self._configured(source, directory)
+            if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
+                self._refuse_ensemble(source, parsed, config)
+            versions = self._select(source, directory, config)
+        except BaseException:
+            if agents is not None:
+                agents.finish(Action.LOAD_FAIL)
+            raise
+        return Prepared(source, parsed, config, versions, directory, agents)
+
+    def _configured(self, source: Source, directory: Path) -> tuple[ParsedConfig, pb.ModelConfig]:
+        parsed = config_file.read(
+            directory,
+            source.request.config,
+            config_name=self._config_name,
+            may_be_absent=self._auto_complete,
+        )
         config = pb.ModelConfig()
         if parsed.config is not None:
             config.CopyFrom(parsed.config)
-        complete.fill_identity(config, name=source.name, model_directory=source.directory)
-        if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
-            self._refuse_ensemble(source, parsed, config)
-        return Prepared(source, parsed, config, self._select(source, config))
+        complete.fill_identity(config, name=source.name, model_directory=directory)
+        return parsed, config
 
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
@@ -95,16 +122,8 @@ class ModelLoader:
         context, _ = await loop.run_in_executor(threads, self._complete, prepared, version)
         return await model.prepare_update(context, gpu_count=self._gpu_count)
 
-    def _read(self, source: Source) -> ParsedConfig:
-        return config_file.read(
-            source.directory,
-            source.request.config,
-            config_name=self._config_name,
-            may_be_absent=self._auto_complete,
-        )
-
-    def _select(self, source: Source, config: pb.ModelConfig) -> list[int]:
-        scanned = layout.scan_model(source.directory)
+    def _select(self, source: Source, directory: Path, config: pb.ModelConfig) -> list[int]:
+        scanned = layout.scan_model(directory)
         available = scanned.versions
         for entry in scanned.ignored:
             logger.warning("%s model=%s", entry.reason, source.name)
@@ -131,7 +150,7 @@ class ModelLoader:
     def _complete(self, prepared: Prepared, version: int) -> tuple[ModelContext, Backend]:
         config = pb.ModelConfig()
         config.CopyFrom(prepared.config)
-        directory = prepared.source.directory
+        directory = prepared.directory
         backend = self._backends.get(config.backend)
         settings = {
             **self._backend_config.get("", {}),
@@ -160,7 +179,9 @@ class ModelLoader:
     ) -> None:
         """What is wrong with it first: that has to be mended in any case."""
         complete.complete(config, name=source.name, model_directory=source.directory)
-        self._check(Prepared(source, parsed, config, ()), config, source.directory)
+        self._check(
+            Prepared(source, parsed, config, (), source.directory), config, source.directory
+        )
         raise UnsupportedError("ensemble_scheduling is not supported by this version of Conch")
 
     def _settings(self, backend: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving.errors import InvalidArgumentError, ModelLoadError, ServingError, UnavailableError
 from serving.repository import override
+from serving.repository.agents import Action
 from serving.repository.attempts import Change, LoadAttempts
 from serving.repository.cloud.root import CloudRoot
 from serving.repository.lifecycle import Lifecycle
@@ -141,9 +142,9 @@ class RepositoryManager:
         await cancel(self._tasks.of_kind("operation"))
         if attempts := self._tasks.of_kind("attempt"):
             await asyncio.wait(attempts, timeout=timeout_s)
-        for entry in list(self._lifecycle.entries()):
-            if entry.state == "READY" and entry.version is not None:
-                self._retire(entry.name, [entry.version])
+        for name in self._lifecycle.names():
+            if ready := self._lifecycle.ready_versions(name):
+                self._retire(name, ready)
         waiting = self._tasks.of_kind("drain")
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s)
@@ -243,8 +244,13 @@ class RepositoryManager:
         sound = self._lifecycle.sound_versions(name)
         todo = plan(self._served.get(name), prepared, selected, sound, self._loader)
         self._lifecycle.begin_load(name, todo.fresh)
-        models, changes = await self._load_versions(prepared, todo)
+        try:
+            models, changes = await self._load_versions(prepared, todo)
+        except BaseException:
+            self._attempts.tell(prepared, Action.LOAD_FAIL)
+            raise
         self._swap(prepared, selected, models)
+        self._attempts.tell(prepared, Action.LOAD_COMPLETE)
         leaving = []
         for version, change in sorted(changes.items()):
             leaving.append(self._tasks.spawn(change.pending.commit(), "drain"))
@@ -301,13 +307,15 @@ class RepositoryManager:
             for entry in self._lifecycle.entries(name)
             if entry.version is not None and entry.version not in selected
         ]
-        self._retire(name, surplus)
+        leaving = self._retire(name, surplus)
         old = superseded(
             before.source if before is not None else None,
             prepared.source,
             is_partly_kept=len(models) < len(selected),
         )
-        self._tasks.spawn(self._put_away(replaced, old), "drain")
+        leaving.append(self._tasks.spawn(self._put_away(replaced, old), "drain"))
+        if before is not None:
+            self._tasks.spawn(self._see_off(before, leaving), "drain")
         logger.info("model '%s' is ready: versions %s", name, list(selected))
 
     # Unloading
@@ -328,8 +336,8 @@ class RepositoryManager:
                 )
             self._retire(name, known if version is None else [version])
 
-    def _retire(self, name: str, versions: Iterable[int]) -> None:
-        """Out of routing now; drained, closed and UNAVAILABLE later."""
+    def _retire(self, name: str, versions: Iterable[int]) -> list[asyncio.Task[None]]:
+        """Out of routing now; drained, closed and UNAVAILABLE when the tasks are done."""
         retired = []
         for version in versions:
             model = self._lifecycle.begin_unload(name, version)
@@ -337,8 +345,21 @@ class RepositoryManager:
                 retired.append(self._tasks.spawn(self._drain(name, version, model), "drain"))
         if not self._lifecycle.ready_versions(name):
             served = self._served.pop(name, None)
-            if served is not None and served.source.is_temporary:
-                self._tasks.spawn(_discard_after(retired, served.source), "drain")
+            if served is not None:
+                self._tasks.spawn(self._see_off(served, retired, served.source), "drain")
+        return retired
+
+    async def _see_off(
+        self, served: Served, leaving: list[asyncio.Task[None]], source: Source | None = None
+    ) -> None:
+        """The model's agents are told; when all has left, its files go too."""
+        self._attempts.tell(served.prepared, Action.UNLOAD)
+        await asyncio.gather(*leaving, return_exceptions=True)
+        if source is not None:
+            discard(source)
+        told = self._attempts.tell(served.prepared, Action.UNLOAD_COMPLETE)
+        if told is not None:
+            await told
 
     async def _drain(self, name: str, version: int, model: Model) -> None:
         await self._put_away([model], None)
@@ -362,8 +383,3 @@ def _reason(name: str, version: int, error: BaseException) -> str:
         return error.message
     logger.error("model '%s' version %d failed to load", name, version, exc_info=error)
     return f"unexpected {type(error).__name__}: {error}"
-
-
-async def _discard_after(tasks: Collection[asyncio.Task[Any]], source: Source) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
-    discard(source)

@@ -52,7 +52,7 @@ def plan(
 ) -> LoadPlan:
     wanted = LoadPlan([], [])
     for version in selected:
-        if served is None or version not in sound:
+        if served is None or version not in sound or _has_agents(served.prepared, prepared):
             wanted.fresh.append(version)
         elif _is_unchanged(served, prepared.source, version):
             continue
@@ -61,6 +61,11 @@ def plan(
         else:
             wanted.fresh.append(version)
     return wanted
+
+
+def _has_agents(*prepared: PreparedModel) -> bool:
+    """Agents see a model come and go as a whole, and may have moved its files."""
+    return any(item.agents is not None for item in prepared)
 
 
 def _is_unchanged(served: Served, source: Source, version: int) -> bool:

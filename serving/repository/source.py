@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from serving.errors import InvalidArgumentError
 from serving.repository import override
+from serving.repository.agents import AgentSession
 from serving.repository.storage import ModelStamp
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class PreparedModel(Protocol):
     @property
     def versions(self) -> Collection[int]:
         """What is to be served."""
+
+    @property
+    def agents(self) -> AgentSession | None:
+        """Whom to tell what becomes of the load."""
 
 
 class ModelChange(Protocol):

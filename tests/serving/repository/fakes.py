@@ -40,6 +40,7 @@ class FakeModel:
 class FakePrepared:
     source: Source
     versions: Collection[int]
+    agents: Any = None
 
 
 @dataclass
