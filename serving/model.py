@@ -273,8 +273,10 @@ class Model:
         wanted: Collection[str] = self.spec.outputs
         if request.requested_outputs:
             wanted = {output.name for output in request.requested_outputs}
-        if not all(item.name in wanted for item in response.outputs):
-            response.outputs = [item for item in response.outputs if item.name in wanted]
+        for item in response.outputs:
+            if item.name not in wanted:
+                response.outputs = [item for item in response.outputs if item.name in wanted]
+                break
         if self._checks.has_output_reshape:
             try:
                 response.outputs = self._checks.restore_outputs(response.outputs)

@@ -87,11 +87,7 @@ def json_response(value: object, status: int = 200) -> HttpResponse:
 
 def text_error(status: int, message: str) -> HttpResponse:
     """Triton's error body: one key, no code, no nesting."""
-    try:
-        body = orjson.dumps({"error": message})
-    except orjson.JSONEncodeError:  # a lone surrogate from a model's message
-        body = orjson.dumps({"error": message.encode("utf-8", "replace").decode()})
-    return HttpResponse(status, [body], JSON)
+    return HttpResponse(status, [orjson.dumps({"error": message})], JSON)
 
 
 def error_response(error: ServingError) -> HttpResponse:

@@ -77,7 +77,11 @@ class InstancePool:
 
     @property
     def has_idle(self) -> bool:
-        return any(host.is_ready for host in self._idle)
+        # For every request; any() over a generator costs three times as much.
+        for host in self._idle:  # noqa: SIM110
+            if host.is_ready:
+                return True
+        return False
 
     @property
     def idle_count(self) -> int:
@@ -100,7 +104,11 @@ class InstancePool:
     @property
     def has_failed(self) -> bool:
         """No instance executes, and none will come back by itself."""
-        return all(host.has_failed for host in self.hosts)
+        # For every request, as above.
+        for host in self.hosts:  # noqa: SIM110
+            if not host.has_failed:
+                return False
+        return True
 
     def acquire(self) -> InstanceHost | None:
         """An idle, ready instance, which then belongs to the caller until `release`."""

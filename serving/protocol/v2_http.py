@@ -23,6 +23,7 @@ from serving.protocol.parameters import apply_parameter, bool_value
 from serving.protocol.tensor_counts import check_tensor_counts
 from serving.protocol.v2_json import (
     DATA_SOURCES,
+    NO_DATA,
     InferHeader,
     InputHeader,
     LooseInferHeader,
@@ -147,7 +148,7 @@ def _input(
     item: InputHeader | LooseInputHeader, model: str, tail: _Tail, max_json_size: int
 ) -> InputTensor:
     tensor = f"input '{item.name}' of model '{model}'"
-    has_data = item.data is not msgspec.UNSET and not _is_absent(item.data)
+    has_data = item.data is not NO_DATA and item.data is not msgspec.UNSET
     binary_size = item.parameters.get("binary_data_size")
     region = item.parameters.get("shared_memory_region")
     sources = has_data + (binary_size is not None) + (region is not None)
@@ -171,10 +172,6 @@ def _input(
     return InputTensor(
         item.name, datatype, shape, array_from_json(item.data, datatype, shape, tensor)
     )
-
-
-def _is_absent(data: object) -> bool:
-    return isinstance(data, msgspec.Raw) and not memoryview(data).nbytes
 
 
 def _datatype(name: str, tensor: str) -> DataType:

@@ -36,13 +36,16 @@ class TrailingDataError(InvalidArgumentError):
         self.position = position
 
 
+NO_DATA = msgspec.Raw(b"")
+
+
 class InputHeader(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
     parameters: dict[str, Any] = {}
-    data: msgspec.Raw = msgspec.Raw(b"")
-    """Undecoded JSON text; empty when the member is absent."""
+    data: msgspec.Raw = NO_DATA
+    """Undecoded JSON text; NO_DATA itself when the member is absent."""
 
 
 class LooseInputHeader(msgspec.Struct):

@@ -97,7 +97,7 @@ def test_an_error_of_the_model_becomes_its_status_and_text() -> None:
     request.on_response(request.error_response(BackendError("it broke \ud800")))
 
     assert replies[0].status == 500
-    assert json.loads(bytes(replies[0].parts[0])) == {"error": "it broke ?"}
+    assert json.loads(bytes(replies[0].parts[0])) == {"error": r"it broke \ud800"}
 
 
 def test_an_output_that_cannot_be_encoded_is_an_answer_too(
