@@ -9,18 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from serving.config.backend_files import ModelFile, model_file
-from serving.config.compare import compare, fill_from_signature
+from serving.config.compare import fill_from_signature
+from serving.config.compare_torch import named_as_configured
 from serving.config.complete import complete, fill_identity
 from serving.config.findings import Finding, Severity
 from serving.config.format import to_pbtxt
 from serving.config.json_form import from_json
+from serving.config.model_files import (
+    FileSignature,
+    compare_with_config,
+    expected_file,
+    read_signature,
+)
 from serving.config.pbtxt import ParsedConfig, parse, read_text
 from serving.config.protobuf import pb
 from serving.config.python_source import check_python_source
 from serving.config.repair import Edit
 from serving.config.report import Available, Report
-from serving.config.signature import Signature, read_onnx_signature
+from serving.config.signature import Signature
 from serving.config.validate import validate
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
@@ -49,7 +55,9 @@ class ModelCheck:
     """Field path -> "file", "override", "model" or "default". A field without an entry has the
     origin of the nearest field around it."""
     signature: Signature | None = None
-    """Of the newest served version; None where the file is not read."""
+    """Of the newest served version; None where the file does not tell names, types and shapes."""
+    file_signature: FileSignature | None = None
+    """What its file tells at all: a TorchScript module or trees tell less than a signature."""
     versions: list[int] = field(default_factory=list)
     """What the version policy serves."""
     parsed: ParsedConfig | None = None
@@ -159,10 +167,13 @@ def _check_parsed(
     report = Report(parsed, effective, scanned.path)
     _check_policy(report, scanned, check)
     signatures = _check_files(report, scanned, check)
-    if signatures:
-        check.signature = next(iter(signatures.values()))
-        if not terms.strict:
-            taken = fill_from_signature(effective, check.signature)
+    check.file_signature = newest = next(iter(signatures.values()), None)
+    if isinstance(newest, Signature):
+        check.signature = newest
+        if newest.is_positional:
+            check.signature = named_as_configured(newest, effective)
+        elif not terms.strict:
+            taken = fill_from_signature(effective, newest)
             origins |= dict.fromkeys(taken, "model")
     filled = complete(
         effective, name=terms.name, model_directory=scanned.path, gpu_count=terms.gpu_count or 0
@@ -177,7 +188,7 @@ def _check_parsed(
         config=effective,
     )
     for file, signature in signatures.items():
-        compare(report, signature, file)
+        compare_with_config(report, signature, file)
     check.findings += _distinct(report.findings)
 
 
@@ -213,10 +224,10 @@ def _unlisted(report: Report, version: int) -> Edit | None:
 
 def _check_files(
     report: Report, scanned: ModelDirectory, check: ModelCheck
-) -> dict[str, Signature]:
+) -> dict[str, FileSignature]:
     """Model files of the served versions: are they there, and what do they say."""
     config = report.config
-    known = model_file(config.backend, config.platform)
+    known = expected_file(config)
     filename = config.default_model_filename or (known.filename if known else "")
     if known is None or not filename or escapes(filename) or config.cc_model_filenames:
         return {}
@@ -230,39 +241,15 @@ def _check_files(
     )
     report.findings += missing
     absent = {item.file for item in missing}
-    signatures: dict[str, Signature] = {}
+    signatures: dict[str, FileSignature] = {}
     for version in newest[:MAX_VERSIONS_READ]:
         file = f"{version}/{filename}"
-        if file not in absent:
-            signature = _read(report, scanned, known, file)
-            if signature is not None:
-                signatures[file] = signature
+        if file in absent:
+            continue
+        if known.backend == "python":
+            report.findings += check_python_source(scanned.path / file, file)
+            continue
+        signature = read_signature(report, known, scanned.path / file, file)
+        if signature is not None:
+            signatures[file] = signature
     return signatures
-
-
-def _read(report: Report, scanned: ModelDirectory, known: ModelFile, file: str) -> Signature | None:
-    path = scanned.path / file
-    if known.backend == "python":
-        report.findings += check_python_source(path, file)
-        return None
-    if known.backend != "onnxruntime":
-        return None
-    try:
-        signature = read_onnx_signature(path)
-    except InvalidArgumentError as error:
-        message = error.message.replace(str(path), file)
-        report.findings.append(Finding(Severity.ERROR, message, file=file, code="GAP-06"))
-        return None
-    beside = path if path.is_dir() else path.parent
-    for name in signature.external_files:
-        if escapes(name) or not (beside / name).is_file():
-            report.findings.append(
-                Finding(
-                    Severity.ERROR,
-                    f"the weights file '{name}' that {file} refers to is not beside it",
-                    "upload it too: an ONNX model with external data needs all its files",
-                    file=file,
-                    code="REP-021",
-                )
-            )
-    return signature

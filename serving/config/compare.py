@@ -26,7 +26,7 @@ def fill_from_signature(
 ) -> list[str]:
     """What auto-complete takes from the model file. Returns the field paths that it filled."""
     filled: list[str] = []
-    if config.input and config.output:
+    if signature.is_positional or (config.input and config.output):
         return filled
     if config.max_batch_size == 0 and signature.can_batch:
         config.max_batch_size = default_max_batch_size
@@ -71,7 +71,7 @@ def compare(report: Report, signature: Signature, file: str) -> None:
     known_inputs = (*signature.inputs, *signature.optional_inputs)
     _compare_names(report, "input", [item.name for item in config.input], known_inputs, file)
     _compare_names(report, "output", [item.name for item in config.output], signature.outputs, file)
-    declared = {item.name for item in config.input}
+    declared = {item.name for item in config.input} | inputs_by_server(config)
     for tensor in signature.inputs:
         if tensor.name not in declared:
             report.error(
@@ -83,6 +83,14 @@ def compare(report: Report, signature: Signature, file: str) -> None:
             )
     _compare_tensors(report, "input", config.input, known_inputs, file)
     _compare_tensors(report, "output", config.output, signature.outputs, file)
+
+
+def inputs_by_server(config: pb.ModelConfig) -> set[str]:
+    """Model inputs that the server feeds: sequence controls, states, values about the batch."""
+    sequence = config.sequence_batching
+    names = {item.name for item in sequence.control_input}
+    names |= {item.input_name for item in sequence.state}
+    return names.union(*(item.target_name for item in config.batch_input))
 
 
 def _compare_names(

@@ -59,6 +59,8 @@ class Signature:
     """Tensor -> type that no request can carry, e.g. sequence."""
     external_files: tuple[str, ...] = ()
     """Weights beside the model file."""
+    is_positional: bool = False
+    """True: names in a config follow a convention; the file's own names tell the order only."""
 
     @property
     def can_batch(self) -> bool:

@@ -1,0 +1,147 @@
+"""Config beside PyTorch files: names by convention, numbers of arguments and results (PT-02..10).
+
+Pure functions; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from serving.config.compare import CODE, inputs_by_server
+from serving.config.protobuf import pb
+from serving.config.report import Report
+from serving.config.signature import Signature, TensorSignature
+from serving.config.signature_torch import Argument, ModuleSignature
+
+_ORDINAL = re.compile(r".+__(\d+)")
+_POSITIONAL = re.compile(r"(?:ARGS|RESULT)\[(\d+)\]")
+_TENSOR_KINDS = frozenset({"Tensor", "List[str]"})
+
+
+def named_as_configured(signature: Signature, config: pb.ModelConfig) -> Signature:
+    """The signature with the names that the config uses for its positions."""
+    inputs = [item.name for item in config.input]
+    outputs = [item.name for item in config.output]
+    return replace(
+        signature,
+        inputs=_renamed(signature.inputs, [*inputs, *sorted(inputs_by_server(config))]),
+        outputs=_renamed(signature.outputs, outputs),
+    )
+
+
+def _renamed(tensors: tuple[TensorSignature, ...], names: list[str]) -> tuple[TensorSignature, ...]:
+    found = list(tensors)
+    for name in names:
+        index = _position(name, tensors)
+        if index is not None and index < len(found):
+            found[index] = replace(found[index], name=name)
+    return tuple(found)
+
+
+def _position(name: str, tensors: tuple[TensorSignature, ...]) -> int | None:
+    match = _ORDINAL.fullmatch(name) or _POSITIONAL.fullmatch(name)
+    if match:
+        return int(match.group(1))
+    if name == "RESULT":
+        return 0
+    bare = name.removeprefix("KWARGS[").removesuffix("]")
+    return next((index for index, item in enumerate(tensors) if item.name == bare), None)
+
+
+def compare_module(report: Report, module: ModuleSignature, file: str) -> None:
+    """What the config says against the forward method of a TorchScript module."""
+    _compare_arguments(report, module, file)
+    _compare_results(report, module, file)
+
+
+def _compare_arguments(report: Report, module: ModuleSignature, file: str) -> None:
+    arguments = module.arguments
+    dictionaries = [item for item in arguments if item.kind.startswith("Dict[")]
+    if dictionaries:
+        if len(arguments) > 1:
+            report.error(
+                "input",
+                f"{file}: forward{_shown(arguments)} takes a dictionary and other arguments",
+                "let forward take one Dict[str, Tensor], or tensors only",
+                code="PT-05",
+            )
+        return
+    foreign = [item for item in arguments if item.kind not in _TENSOR_KINDS]
+    for item in foreign:
+        if not item.is_optional:
+            report.error(
+                "input",
+                f"{file}: argument '{item.name}' of forward is {item.kind}, which no request can "
+                f"carry",
+                "let forward take tensors only",
+                code=CODE,
+            )
+    names = [item.name for item in report.config.input]
+    names += sorted(inputs_by_server(report.config))
+    known = [item.name for item in arguments]
+    if set(names) <= set(known):
+        _compare_missing(report, arguments, set(names), file)
+        return
+    _compare_positions(report, "input", names, len(arguments), f"forward{_shown(arguments)}", file)
+    required = sum(not item.is_optional for item in arguments)
+    if len(names) < required:
+        report.warning(
+            "input",
+            f"{file}: forward{_shown(arguments)} needs {required} arguments, the config declares "
+            f"{len(names)} inputs",
+            f"declare an input for each, e.g. {', '.join(known)}",
+            code=CODE,
+        )
+
+
+def _compare_missing(
+    report: Report, arguments: tuple[Argument, ...], given: set[str], file: str
+) -> None:
+    missing = [item.name for item in arguments if not item.is_optional and item.name not in given]
+    if missing:
+        report.warning(
+            "input",
+            f"{file}: forward{_shown(arguments)} needs '{missing[0]}', and the config does not "
+            f"declare it",
+            f"declare an input '{missing[0]}'",
+            code=CODE,
+        )
+
+
+def _compare_results(report: Report, module: ModuleSignature, file: str) -> None:
+    if module.result_count is None:
+        report.warning(
+            "output",
+            f"{file}: forward returns {module.result}; a request gets Tensor, List[str] or a tuple "
+            f"of those",
+            "return a tensor or a tuple of tensors",
+            code="PT-06",
+        )
+        return
+    names = [item.name for item in report.config.output]
+    says = f"forward returns {module.result}"
+    _compare_positions(report, "output", names, module.result_count, says, file)
+
+
+def _compare_positions(
+    report: Report, kind: str, names: list[str], count: int, says: str, file: str
+) -> None:
+    """Names like INPUT__0 give the position; where one name does not, the order does."""
+    matches = [_ORDINAL.fullmatch(name) for name in names]
+    positions = [
+        int(match.group(1)) if match and all(matches) else index
+        for index, match in enumerate(matches)
+    ]
+    for index, position in enumerate(positions):
+        if position >= count:
+            report.warning(
+                f"{kind}[{index}]",
+                f"{kind} '{names[index]}' is number {position}, but {file}: {says}",
+                f"{kind}s are counted from 0; there are {count}",
+                code=CODE,
+            )
+
+
+def _shown(arguments: tuple[Argument, ...]) -> str:
+    return f"({', '.join(f'{item.name}: {item.kind}' for item in arguments)})"

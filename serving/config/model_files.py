@@ -1,0 +1,127 @@
+"""Reads what a model file says, by backend, and compares it with the config.
+
+No ML runtime is imported and no model code runs. Any thread; blocks on the disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serving.config.backend_files import ModelFile, model_file
+from serving.config.compare import CODE, compare
+from serving.config.compare_torch import compare_module, named_as_configured
+from serving.config.findings import Finding, Severity
+from serving.config.protobuf import pb
+from serving.config.report import Report
+from serving.config.signature import Signature, read_onnx_signature
+from serving.config.signature_openvino import read_openvino_signature
+from serving.config.signature_tensorflow import DEFAULT_SIGNATURE, read_savedmodel_signature
+from serving.config.signature_torch import (
+    ModuleSignature,
+    read_exported_signature,
+    read_torchscript_signature,
+)
+from serving.config.signature_trees import FILENAMES, TreeSignature, read_tree_signature
+from serving.config.validate_model import escapes
+from serving.errors import InvalidArgumentError
+
+FileSignature = Signature | ModuleSignature | TreeSignature
+
+
+def expected_file(config: pb.ModelConfig) -> ModelFile | None:
+    """What the backend looks for in each version directory; None where we do not know."""
+    if config.backend == "pytorch" and config.runtime:
+        return None
+    if config.backend == "fil":
+        filename = FILENAMES.get(_parameter(config, "model_type"))
+        return ModelFile("fil", "", filename, is_inferred=False) if filename else None
+    return model_file(config.backend, config.platform)
+
+
+def _parameter(config: pb.ModelConfig, name: str) -> str:
+    # Reading a map of messages by key would add the key.
+    return config.parameters[name].string_value if name in config.parameters else ""
+
+
+def read_signature(report: Report, known: ModelFile, path: Path, file: str) -> FileSignature | None:
+    """What the file says; a file that cannot be such a model is a finding."""
+    try:
+        signature = _read(report.config, known, path)
+    except InvalidArgumentError as error:
+        message = error.message.replace(str(path), file)
+        report.findings.append(Finding(Severity.ERROR, message, file=file, code=CODE))
+        return None
+    if isinstance(signature, Signature):
+        _check_external(report, signature, path, file)
+    return signature
+
+
+def _read(config: pb.ModelConfig, known: ModelFile, path: Path) -> FileSignature | None:
+    if known.backend == "onnxruntime":
+        return read_onnx_signature(path)
+    if known.backend == "openvino" and path.suffix == ".xml":
+        return read_openvino_signature(path)
+    if known.platform == "tensorflow_savedmodel":
+        wanted = _parameter(config, "TF_SIGNATURE_DEF") or DEFAULT_SIGNATURE
+        return read_savedmodel_signature(path, wanted)
+    if known.platform == "torch_aoti":
+        return read_exported_signature(path)
+    if known.backend == "pytorch":
+        return read_torchscript_signature(path)
+    if known.backend == "fil":
+        return read_tree_signature(path, _parameter(config, "model_type"))
+    return None
+
+
+def _check_external(report: Report, signature: Signature, path: Path, file: str) -> None:
+    beside = path if path.is_dir() else path.parent
+    for name in signature.external_files:
+        if escapes(name) or not (beside / name).is_file():
+            report.findings.append(
+                Finding(
+                    Severity.ERROR,
+                    f"the weights file '{name}' that {file} refers to is not beside it",
+                    "upload it too: an ONNX model with external data needs all its files",
+                    file=file,
+                    code="REP-021",
+                )
+            )
+
+
+def compare_with_config(report: Report, signature: FileSignature, file: str) -> None:
+    """Report where the completed config contradicts the model file `file`."""
+    if isinstance(signature, ModuleSignature):
+        compare_module(report, signature, file)
+    elif isinstance(signature, TreeSignature):
+        _compare_trees(report, signature, file)
+    elif signature.is_positional:
+        compare(report, named_as_configured(signature, report.config), file)
+    else:
+        compare(report, signature, file)
+
+
+def _compare_trees(report: Report, trees: TreeSignature, file: str) -> None:
+    """FIL takes one row of features for each item of the batch."""
+    for index, item in enumerate(report.config.input):
+        dims = list(item.dims)
+        if dims and dims[-1] not in (-1, trees.features):
+            report.warning(
+                f"input[{index}].dims",
+                f"input '{item.name}': the config says {dims}, {file} was trained on "
+                f"{trees.features} features",
+                f"write dims: [{trees.features}]",
+                code=CODE,
+                edit=report.mend.replace_value(f"input[{index}].dims", f"[{trees.features}]"),
+            )
+    has_classes = _parameter(report.config, "predict_proba").casefold() in ("true", "1")
+    for index, output in enumerate(report.config.output[:1]):
+        dims = list(output.dims)
+        expected = max(2, trees.classes)
+        if has_classes and dims and dims[-1] not in (-1, expected):
+            report.warning(
+                f"output[{index}].dims",
+                f"output '{output.name}': the config says {dims}, {file} tells {expected} classes",
+                f"write dims: [{expected}]",
+                code=CODE,
+                edit=report.mend.replace_value(f"output[{index}].dims", f"[{expected}]"),
+            )

@@ -1,0 +1,242 @@
+"""Config says / model says, for model files other than ONNX."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from serving.config.check import check_model
+from serving.config.findings import Severity, errors_of
+from serving.config.repair import apply_repair
+from tests.serving.config import model_bytes
+
+XY = (
+    'input { name: "x" data_type: TYPE_FP32 dims: [3] }\n'
+    'output { name: "y" data_type: TYPE_FP32 dims: [2] }\n'
+)
+
+
+def model(tmp_path, name, content, config):
+    path = tmp_path / "m" / "1" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "m" / "config.pbtxt").write_text(config)
+    return tmp_path / "m"
+
+
+def grave(check):
+    found = [item for item in check.findings if item.severity is not Severity.NOTE]
+    return [f"{item.severity.value} {item.line} {item.message}" for item in found]
+
+
+def test_openvino_fills_the_config(tmp_path):
+    """AUT-05."""
+    check = check_model(model(tmp_path, "model.xml", model_bytes.openvino(), ""))
+
+    assert grave(check) == []
+    assert (check.effective.backend, check.effective.max_batch_size) == ("openvino", 4)
+    assert check.effective.input[0].name == "x"
+    assert check.origins["input"] == "model"
+
+
+def test_openvino_is_compared(tmp_path):
+    config = f"max_batch_size: 8\n{XY.replace('[3]', '[5]')}"
+
+    check = check_model(model(tmp_path, "model.xml", model_bytes.openvino(), config))
+
+    (found,) = grave(check)
+    assert found.startswith("error 2 input 'x': the config says [5]")
+    mended = apply_repair(config, errors_of(check.findings)[0].repair)
+    assert grave(check_model(tmp_path / "m", config_text=mended)) == []
+
+
+def test_saved_models_fill_the_config_and_are_compared(tmp_path):
+    content = model_bytes.saved_model({"x": (1, [-1, 3])}, {"y": (1, [-1, 2])})
+    directory = model(tmp_path, "model.savedmodel/saved_model.pb", content, "")
+
+    check = check_model(directory)
+
+    assert grave(check) == []
+    assert check.effective.platform == "tensorflow_savedmodel"
+    assert list(check.effective.output[0].dims) == [2]
+    wrong = check_model(directory, config_text=f"max_batch_size: 2\n{XY.replace('FP32', 'INT8')}")
+    assert [item.field for item in errors_of(wrong.findings)] == [
+        "input[0].data_type",
+        "output[0].data_type",
+    ]
+
+
+def test_the_signature_of_a_saved_model_can_be_chosen(tmp_path):
+    content = model_bytes.saved_model({"x": (1, [3])}, {"y": (1, [2])}, "other")
+    config = 'parameters { key: "TF_SIGNATURE_DEF" value { string_value: "other" } }'
+
+    check = check_model(model(tmp_path, "model.savedmodel/saved_model.pb", content, config))
+
+    assert grave(check) == []
+    assert check.signature is not None
+
+
+TORCH = 'backend: "pytorch" platform: "pytorch_libtorch"\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result", "config", "expected"),
+    [
+        ("x: Tensor", "Tensor", XY, []),
+        ("x: Tensor", "Tensor", XY.replace('"x"', '"INPUT__0"').replace('"y"', '"OUT__0"'), []),
+        ("a: Tensor", "Tensor", XY, []),
+        ("x: Tensor; m: Optional[Tensor]", "Tensor", XY, []),
+        ("d: Dict[str, Tensor]", "Tensor", XY, []),
+        (
+            "x: Tensor; m: Tensor",
+            "Tensor",
+            XY,
+            ["warning 2 1/model.pt: forward(x: Tensor, m: Tensor) needs 'm', and the config"],
+        ),
+        (
+            "a: Tensor; b: Tensor",
+            "Tensor",
+            XY,
+            ["warning 2 1/model.pt: forward(a: Tensor, b: Tensor) needs 2 arguments"],
+        ),
+        (
+            "a: Tensor",
+            "Tensor",
+            XY.replace('"x"', '"INPUT__1"'),
+            ["warning 2 input 'INPUT__1' is number 1"],
+        ),
+        (
+            "x: Tensor",
+            "Tensor",
+            XY.replace('"y"', '"OUTPUT__1"'),
+            ["warning 3 output 'OUTPUT__1' is number 1, but 1/model.pt: forward returns Tensor"],
+        ),
+        (
+            "x: Tensor; n: int",
+            "Tensor",
+            XY,
+            [
+                "error 2 1/model.pt: argument 'n' of forward is int",
+                "warning 2 1/model.pt: forward(x: Tensor, n: int) needs 'n'",
+            ],
+        ),
+        (
+            "d: Dict[str, Tensor]; x: Tensor",
+            "Tensor",
+            XY,
+            ["error 2 1/model.pt: forward(d: Dict[str, Tensor], x: Tensor) takes a dictionary"],
+        ),
+        ("x: Tensor", "List[Tensor]", XY, ["warning 3 1/model.pt: forward returns List[Tensor]"]),
+    ],
+)
+def test_torchscript_is_compared(tmp_path, arguments, result, config, expected):
+    content = model_bytes.torchscript(arguments, result)
+
+    found = grave(check_model(model(tmp_path, "model.pt", content, TORCH + config)))
+
+    assert len(found) == len(expected), found
+    assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
+
+
+def test_a_broken_torchscript_file_is_an_error(tmp_path):
+    (found,) = grave(check_model(model(tmp_path, "model.pt", b"<html>", TORCH + XY)))
+
+    assert found == "error 0 '1/model.pt' is not a TorchScript module: it is no zip archive"
+
+
+def test_the_python_runtime_of_pytorch_takes_a_state_dict(tmp_path):
+    """PT-24."""
+    weights = model_bytes.zipped({"a/data.pkl": b"\x80\x02}."})
+    config = f'{TORCH}runtime: "model.py"\n{XY}'
+
+    assert grave(check_model(model(tmp_path, "model.pt", weights, config))) == []
+
+
+PT2 = 'backend: "pytorch" platform: "torch_aoti"\n'
+IO2 = (
+    'input [ { name: "INPUT__0" data_type: TYPE_FP32 dims: [4] },\n'
+    '{ name: "INPUT__1" data_type: TYPE_BOOL dims: [1] reshape { } } ]\n'
+    'output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: [4] }\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (IO2, []),
+        (
+            IO2.replace("INPUT__0", "ARGS[0]")
+            .replace("INPUT__1", "KWARGS[mask]")
+            .replace("OUTPUT__0", "RESULT"),
+            [],
+        ),
+        (
+            IO2.replace("BOOL", "INT32"),
+            ["error 4 input 'INPUT__1': the config says TYPE_INT32, 1/model.pt2 says TYPE_BOOL"],
+        ),
+        (
+            IO2.replace("OUTPUT__0", "OUTPUT__7"),
+            ["error 5 unexpected inference output 'OUTPUT__7'"],
+        ),
+    ],
+)
+def test_exported_programs_are_compared_by_position(tmp_path, config, expected):
+    """PT-09, PT-10."""
+    content = model_bytes.exported_program([{"as_expr": {}}, {"as_int": 4}])
+    text = f"{PT2}max_batch_size: 8\n{config}"
+
+    check = check_model(model(tmp_path, "model.pt2", content, text))
+
+    found = grave(check)
+    assert len(found) == len(expected), found
+    assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
+
+
+def test_exported_programs_do_not_fill_a_config(tmp_path):
+    """AUT-07."""
+    content = model_bytes.exported_program([{"as_int": 4}])
+
+    check = check_model(model(tmp_path, "model.pt2", content, PT2))
+
+    assert {item.code for item in errors_of(check.findings)} >= {"AUT-07"}
+    assert not check.effective.input
+
+
+def fil(model_type, dims="[7]", out="[1]", more=""):
+    return (
+        f'backend: "fil"\nmax_batch_size: 64\n'
+        f'input {{ name: "input__0" data_type: TYPE_FP32 dims: {dims} }}\n'
+        f'output {{ name: "output__0" data_type: TYPE_FP32 dims: {out} }}\n'
+        f'parameters {{ key: "model_type" value {{ string_value: "{model_type}" }} }}\n{more}'
+    )
+
+
+PROBABILITIES = 'parameters { key: "predict_proba" value { string_value: "true" } }\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "expected"),
+    [
+        ("xgboost.json", fil("xgboost_json"), []),
+        ("xgboost.json", fil("xgboost_json", out="[3]", more=PROBABILITIES), []),
+        (
+            "xgboost.json",
+            fil("xgboost_json", "[8]"),
+            ["warning 3 input 'input__0': the config says [8], 1/xgboost.json was trained on 7"],
+        ),
+        (
+            "xgboost.json",
+            fil("xgboost_json", out="[2]", more=PROBABILITIES),
+            ["warning 4 output 'output__0': the config says [2], 1/xgboost.json tells 3 classes"],
+        ),
+        ("other.json", fil("xgboost_json"), ["error 0 version 1 has no 'xgboost.json'"]),
+    ],
+)
+def test_trees_are_compared(tmp_path, name, config, expected):
+    content = json.dumps(model_bytes.xgboost(7, 3))
+
+    found = grave(check_model(model(tmp_path, name, content, config)))
+
+    assert len(found) == len(expected), found
+    assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
