@@ -80,6 +80,10 @@ def classify(error: BaseException) -> Fault:
     return Fault.OTHER
 
 
+def is_timeout(error: BaseException) -> bool:
+    return any("Timeout" in type(cause).__name__ for cause in _causes(error))
+
+
 def lacks_credentials(error: BaseException) -> bool:
     return any(type(cause).__name__ == "NoCredentialsError" for cause in _causes(error))
 

@@ -138,6 +138,8 @@ class ObjectStore:
                     may_reopen = False
                     self._reopen(error)
                 elif fault is faults.Fault.PASSING and pauses:
+                    if faults.is_timeout(error):
+                        pauses = pauses[-1:]  # Long enough ago: once more, not twice.
                     logger.info("%s '%s' is tried again: %s", what, self.url, faults.told(error))
                     threading.Event().wait(pauses.pop(0))
                 else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from serving.repository.cloud.url import parse
 from tests.ports import free_ports
 from tests.serving.model_files import IDENTITY
 from tests.serving.repository.fakes import rows
+from tests.waiting import wait_until_blocking
 
 URL = parse("as://account1/models/team")
 KEY = "Zm9vYmFy"
@@ -68,20 +68,22 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def container(azurite: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite)
+    from azure.core.exceptions import ServiceRequestError
     from azure.storage.blob import BlobServiceClient
 
-    client = BlobServiceClient.from_connection_string(azurite)
-    deadline = time.monotonic() + 20
-    while True:
+    client = BlobServiceClient.from_connection_string(azurite, retry_total=0)
+
+    def answers() -> bool:
         try:
             client.create_container("models")
-        except Exception:
-            assert time.monotonic() < deadline, "azurite does not answer"
-        else:
-            yield client.get_container_client("models")
-            client.delete_container("models")
-            client.close()
-            return
+        except ServiceRequestError:
+            return False
+        return True
+
+    wait_until_blocking(answers, 20)
+    yield client.get_container_client("models")
+    client.delete_container("models")
+    client.close()
 
 
 async def test_models_load_out_of_a_container(make, container, tmp_path: Path):
