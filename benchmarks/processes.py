@@ -31,10 +31,35 @@ class Server:
         """User and system time so far of the process and all its descendants."""
         return sum(_cpu_s(pid) for pid in _tree(self.pid))
 
+    def holdings(self) -> Holdings:
+        """What the process holds now."""
+        proc = Path(f"/proc/{self.pid}")
+        status = (proc / "status").read_text()
+        rss = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert rss is not None
+        return Holdings(
+            rss_kib=int(rss[1]),
+            threads=len(os.listdir(proc / "task")),
+            descriptors=len(os.listdir(proc / "fd")),
+            processes=len(_tree(self.pid)) - 1,
+            shared_segments=len(os.listdir("/dev/shm")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    rss_kib: int
+    threads: int
+    descriptors: int
+    processes: int
+    """Children, and their children."""
+    shared_segments: int
+    """Of the whole machine, in /dev/shm."""
+
 
 @contextmanager
-def conch(repository: Path) -> Iterator[Server]:
-    arguments = ["-m", "serving", f"--model-repository={repository}", "--metrics-port=0"]
+def conch(repository: Path, *options: str) -> Iterator[Server]:
+    arguments = ["-m", "serving", f"--model-repository={repository}", "--metrics-port=0", *options]
     with _run([*arguments, "--http-port=0", "--grpc-port=0"], r"\| Model") as (pid, log):
         ports = {name: int(port) for name, port in re.findall(r"(HTTP|gRPC) on \S+:(\d+)", log)}
         yield Server("conch", pid, ports["HTTP"], ports["gRPC"])
