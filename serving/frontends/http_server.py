@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from dataclasses import dataclass
@@ -353,11 +354,15 @@ class HttpServer:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     async def start(self, address: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken."""
+        """Listen. Raises OSError naming an address that is taken or none of this machine."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: HttpConnection(self), address, port, backlog=1024
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: HttpConnection(self), address, port, backlog=1024
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
+            raise OSError(error.errno, f"{reason} ({address}:{port})") from error
         self.port = _port_of(self._server.sockets[0])
         self._sweep()
 
