@@ -145,6 +145,7 @@ def check(request: HttpRequest, name: str) -> HttpResponse:
     if not form.is_valid():
         return HttpResponse(form.problem, status=400, content_type="text/plain; charset=utf-8")
     context = _context(request, name, form.cleaned_data["text"])
+    context["can_edit"] = has_role(request.user, Role.OPERATOR)
     return render(request, "catalog/_config_panels.html", context)
 
 

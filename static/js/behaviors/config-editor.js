@@ -4,18 +4,20 @@
 import { THEME, createMode } from "../config_editor/pbtxt_mode.js";
 import { annotate, findings } from "../config_editor/annotations.js";
 import { completer } from "../config_editor/completion.js";
+import { applyRepair, repairOf } from "../config_editor/repair.js";
 
 const PAUSE_MS = 350;
 
 export function connect(form) {
   const field = form.querySelector("textarea[name=text]");
-  const state = { form, field, saved: form.querySelector("[data-part=saved]").defaultValue, timer: 0, abort: null, editor: null };
+  const state = { form, field, saved: form.querySelector("[data-part=saved]").defaultValue, checked: field.value, timer: 0, abort: null, editor: null };
   const listen = new AbortController();
   const { signal } = listen;
   if (window.ace) state.editor = createEditor(state);
   else field.addEventListener("input", () => changed(state), { signal });
   form.addEventListener("submit", (event) => guardSubmit(event, state), { signal });
   document.addEventListener("click", (event) => followLine(event, state), { signal });
+  document.addEventListener("click", (event) => fix(event, state), { signal });
   window.addEventListener("beforeunload", (event) => {
     if (isDirty(state) && !state.isLeaving) event.preventDefault();
   }, { signal });
@@ -87,7 +89,8 @@ async function check(state) {
   state.abort?.abort();
   state.abort = new AbortController();
   const body = new FormData(form);
-  body.set("text", field.value);
+  const text = field.value;
+  body.set("text", text);
   try {
     const response = await fetch(form.dataset.checkUrl, { method: "POST", body, signal: state.abort.signal, headers: { "X-Fragment": "config-check" } });
     if (!response.ok) throw new Error(`status ${response.status}`);
@@ -95,6 +98,7 @@ async function check(state) {
     for (const fresh of parsed.querySelectorAll("[data-replace]")) {
       document.getElementById(fresh.id)?.replaceChildren(...fresh.childNodes);
     }
+    state.checked = text;
     // The copy buttons among the fresh parts need their behaviour.
     document.body.dispatchEvent(new CustomEvent("conch:changed", { bubbles: true }));
     annotate(state);
@@ -119,6 +123,20 @@ function guardSubmit(event, state) {
     return;
   }
   state.isLeaving = true;
+}
+
+// A repair is about the text that was checked: after further edits its place may be another one.
+function fix(event, state) {
+  const button = event.target.closest("button[data-fix]");
+  if (!button) return;
+  if (state.field.value === state.checked) {
+    applyRepair(state, repairOf(button));
+    showStatus(state, `Done: ${button.dataset.fix}. Edited, not saved`);
+  } else {
+    showStatus(state, "The text has changed since the check: it is checked again");
+  }
+  clearTimeout(state.timer);
+  check(state);
 }
 
 function followLine(event, { editor, field }) {
