@@ -361,8 +361,9 @@ class HttpServer:
                 lambda: HttpConnection(self), address, port, backlog=1024
             )
         except OSError as error:
-            reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
-            raise OSError(error.errno, f"{reason} ({address}:{port})") from error
+            number = error.errno or 0  # negative: from the look-up of a name, not in strerror
+            reason = os.strerror(number) if number > 0 else error.strerror
+            raise OSError(number, f"{reason} ({address}:{port})") from error
         self.port = _port_of(self._server.sockets[0])
         self._sweep()
 

@@ -98,6 +98,10 @@ class Poller:
                 if plan.settling:
                     await self._sleep(min(_SECOND_LOOK_S, self._interval_s))
                     await self.poll_once()
+            except OSError as error:  # a root that is away, most likely
+                logger.error(
+                    "a poll of the model repository failed: %s; the next one goes on", error
+                )
             except Exception:
                 logger.exception("a poll of the model repository failed; the next one goes on")
 
