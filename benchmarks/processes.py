@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +43,6 @@ class Server:
             threads=len(os.listdir(proc / "task")),
             descriptors=len(os.listdir(proc / "fd")),
             processes=len(_tree(self.pid)) - 1,
-            shared_segments=len(os.listdir("/dev/shm")),
         )
 
 
@@ -51,10 +51,9 @@ class Holdings:
     rss_kib: int
     threads: int
     descriptors: int
+    """Files, sockets, and the shared memory of instance processes, which has no name."""
     processes: int
     """Children, and their children."""
-    shared_segments: int
-    """Of the whole machine, in /dev/shm."""
 
 
 @contextmanager
@@ -80,14 +79,24 @@ def reference() -> Iterator[Server]:
 def _run(arguments: list[str], ready: str) -> Iterator[tuple[int, str]]:
     process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
     try:
-        yield process.pid, _read_until(process, ready)
+        log = _read_until(process, ready)
+        # Nobody looks at the rest, but a full pipe would stop the server.
+        threading.Thread(target=_drain, args=(process,), daemon=True).start()
+        yield process.pid, log
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=15)
+            process.wait(timeout=15)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
+
+
+def _drain(process: subprocess.Popen[bytes]) -> None:
+    assert process.stderr is not None
+    with process.stderr as stream:
+        while os.read(stream.fileno(), 65536):
+            pass
 
 
 def _read_until(process: subprocess.Popen[bytes], pattern: str) -> str:
