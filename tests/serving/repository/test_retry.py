@@ -80,6 +80,34 @@ async def test_rep_057_fault_of_the_files_is_not_tried_again(tmp_path, wrap):
     assert loader.tries == 1
 
 
+async def test_rep_057_python_model_that_fails_to_start_once_loads_at_the_second_try(
+    serve, tmp_path
+):
+    model = tmp_path / "m"
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(
+        "from pathlib import Path\n"
+        "class TritonPythonModel:\n"
+        "    def initialize(self, args):\n"
+        "        marker = Path(__file__).parents[2] / '.tried'\n"
+        "        if not marker.exists():\n"
+        "            marker.touch()\n"
+        "            raise ConnectionError('the licence server is away')\n"
+        "    def execute(self, requests):\n"
+        "        return []\n"
+    )
+    (model / "config.pbtxt").write_text(
+        'backend: "python"\n'
+        'input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] }\n'
+        'output { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] }\n'
+    )
+    server = await serve(model_load_retry_count=1)
+
+    await server.load_model("m")
+
+    assert server.ready_versions("m") == [1]
+
+
 def test_rep_057_count_on_the_command_line():
     line = cli.parse(["--model-repository=/m", "--model-load-retry-count=3"])
     assert line is not None
