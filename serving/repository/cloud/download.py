@@ -69,18 +69,21 @@ class Download:
         self._stop = stop
         self._on_progress = on_progress
         self._lock = threading.Lock()
-        self._done = self._fetched = self._total = 0
-        self._told_at = self._logged_at = time.monotonic()
+        self._done = self._fetched = self._total = self._files = 0
+        self._started_at = self._told_at = self._logged_at = time.monotonic()
 
     def run(self, files: Sequence[RemoteFile], place: Callable[[RemoteFile, Path], None]) -> None:
         """Every file into the cache, and from there by `place` to where it is wanted.
 
+        May be called again for more files.
+
         Raises: UnavailableError, also when an object changed meanwhile.
         """
-        self._total = sum(file.size for file in files)
+        coming = sum(file.size for file in files)
+        self._total += coming
+        self._files += len(files)
         self._tell(force=True)
-        started = time.monotonic()
-        self._cache.trim(self._total)
+        self._cache.trim(coming)
         with ThreadPoolExecutor(_FILES_AT_ONCE, "download") as pool:
             jobs = [pool.submit(self._bring, file, place) for file in files]
             try:
@@ -94,13 +97,15 @@ class Download:
                 raise
         self._tell(force=True)
         self._cache.trim()
+
+    def log_end(self) -> None:
         logger.info(
             "%s: %d files, %s, of which %s downloaded in %.1f s",
             self._url,
-            len(files),
+            self._files,
             _amount(self._total),
             _amount(self._fetched),
-            time.monotonic() - started,
+            time.monotonic() - self._started_at,
         )
 
     def _bring(self, file: RemoteFile, place: Callable[[RemoteFile, Path], None]) -> None:

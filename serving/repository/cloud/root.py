@@ -114,16 +114,18 @@ class CloudRoot:
         """Raises ServingError; nothing is left outside the cache then."""
         cache, _ = self._cache()
 
+        download = Download(self._store, cache, str(model), stop, on_progress)
+
         def bring(files: Iterable[RemoteFile]) -> None:
             _make_directories(model, files)
             wanted = [file for file in files if file.size]
-            download = Download(self._store, cache, str(model), stop, on_progress)
             download.run(wanted, lambda file, blob: _put(cache, model, file, blob))
 
         model.directory.mkdir(parents=True, exist_ok=True)
         bring([file for file in model.files if _version_of(file) is None])
         versions = self._chosen(model)
         bring([file for file in model.files if _version_of(file) in versions])
+        download.log_end()
 
     def _chosen(self, model: RemoteModel) -> Collection[int]:
         """What the load is going to ask for; a model of many versions need not come whole."""

@@ -180,7 +180,10 @@ async def test_download_is_seen_by_state_listeners(make, bucket):
     await server.start()
     await server.load_model("a")
     assert seen[0] == "a: LOADING downloading"
-    assert f"a: LOADING downloading from {bucket.url}/a: 3 bytes of 3 bytes, 100 %" in seen
+    size = len(IDENTITY) + len("a 1")
+    assert (
+        f"a: LOADING downloading from {bucket.url}/a: {size} bytes of {size} bytes, 100 %" in seen
+    )
     assert seen[-1] == "a:1 READY"
 
 
