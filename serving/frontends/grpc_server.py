@@ -5,6 +5,7 @@ Source: spec protocol_grpc.md.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -31,9 +32,26 @@ _OPTIONS = [
 ]
 
 
+class _ClientsFaults(logging.Filter):
+    """Lowers what grpc reports with a traceback although only a client is to blame: it went away
+    before its answer, or sent bytes that are no message."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[0] if record.exc_info else None
+        if error is None or error.__name__ not in ("ExecuteBatchError", "DecodeError"):
+            return True
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
+_clients_faults = _ClientsFaults()
+
+
 class GrpcServer:
     def __init__(self, server: ModelServer) -> None:
         self.port = 0
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_clients_faults)  # once, however often
         self._server = grpc.aio.server(options=_OPTIONS)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
             GrpcService(server), self._server

@@ -74,7 +74,7 @@ class InferStream:
                 await self._changed.wait()
         finally:
             reader.cancel()
-            for call in self._calls:
+            for call in list(self._calls):  # a cancelled one is answered, and leaves, at once
                 if call.request is not None and not call.is_done:
                     call.request.cancel()
 
