@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.paginator import Paginator
+from django.db import connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.templatetags.static import static
@@ -60,4 +61,16 @@ def _error(request: HttpRequest, status: int, title: str, message: str) -> HttpR
         return JsonResponse(error_body(code, message), status=status)
     template = f"{status}.html" if status in (403, 404, 500) else "error.html"
     context = {"status": status, "title": title, "message": message}
-    return render(request, template, context, status=status)
+    _close_old_connections()
+    try:
+        return render(request, template, context, status=status)
+    finally:
+        _close_old_connections()
+
+
+def _close_old_connections() -> None:
+    """Under ASGI, Django renders error pages in threads beside the request's own: what is opened
+    there nobody else closes, and what was left open there may have died since."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.cache import cache
 from django.test import Client
 
 from console.core import workers
 from console.core.roles import set_role
 from tests.console.fakes import FakeWorkerClient
+from tests.console.web_server import WebServer
 
 PASSWORD = "correct horse battery"
 
@@ -77,3 +79,20 @@ def login() -> Callable[[Any], Client]:
         return client
 
     return make
+
+
+@pytest.fixture
+def web(settings: Any, transactional_db: None) -> Iterator[WebServer]:
+    """The console on a port of its own; it ends, requests included, before the test does."""
+    settings.CONCH_LIVE_RELAY = True
+    settings.WHITENOISE_USE_FINDERS = True
+    settings.WHITENOISE_AUTOREFRESH = True
+    cache.clear()
+    from channels.routing import ProtocolTypeRouter
+    from django.core.asgi import get_asgi_application
+
+    from console.routing import websocket_application
+
+    routes = {"http": get_asgi_application(), "websocket": websocket_application}
+    with WebServer(ProtocolTypeRouter(routes)) as server:
+        yield server

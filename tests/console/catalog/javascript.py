@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.server
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.console.chromium import chromium
 
 STATIC = Path(__file__).resolve().parents[3] / "static"
 
@@ -45,23 +44,12 @@ def static_server() -> Iterator[str]:
             thread.join()
 
 
-def chromium_path() -> str:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("Chromium is not installed")
-    return path
-
-
 @contextmanager
 def module_page() -> Iterator[Modules]:
-    from playwright.sync_api import sync_playwright
-
-    with static_server() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+    with static_server() as address, chromium() as browser:
         page = browser.new_page()
         page.goto(address)
         yield Modules(page)
-        browser.close()
 
 
 class Modules:

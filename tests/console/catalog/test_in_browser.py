@@ -2,67 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from django.conf import settings as django_settings
 
 from console.deployments.models import Deployment
 from console.repository.services import config_sha256
 from tests.console.catalog.conftest import CONFIG, add_model
-from tests.console.catalog.javascript import chromium_path
+from tests.console.chromium import signed_in, violations
 from tests.console.fakes import FakeWorkerClient
+from tests.console.web_server import WebServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 Open = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
-def address(tmp_path_factory: Any) -> Iterator[str]:
-    """The console on a port of its own; its static files come from the finders."""
-    from django.test.utils import override_settings
-    from pytest_django.live_server_helper import LiveServer
-
-    with override_settings(STATIC_ROOT=tmp_path_factory.mktemp("static")):
-        server = LiveServer("localhost")
-    yield str(server.url)
-    server.stop()
-
-
 @pytest.fixture
-def open_page(address: str, login: Any, operator: Any) -> Iterator[Open]:
-    """`open_page("/models/")`: that page as an operator; its script errors fail the test."""
-    from playwright.sync_api import sync_playwright
-
-    session = login(operator).cookies[django_settings.SESSION_COOKIE_NAME].value
-    # Playwright's sync half runs a loop in this thread; the ORM would refuse to work beside it.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    problems: list[str] = []
-    with sync_playwright() as playwright:
-        browser: Any = playwright.chromium.launch(
-            executable_path=chromium_path(), args=["--no-sandbox"]
-        )
-
-        def open_page(path: str, *, theme: str = "light", width: int = 1280) -> Any:
-            context = browser.new_context(
-                color_scheme=theme, viewport={"width": width, "height": 900}
-            )
-            cookie = {"name": django_settings.SESSION_COOKIE_NAME, "value": session}
-            context.add_cookies([{**cookie, "url": address}])
-            page = context.new_page()
-            page.on("pageerror", lambda error: problems.append(str(error)))
-            page.goto(address + path)
-            return page
-
-        yield open_page
-        browser.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
-    assert problems == []
+def open_page(web: WebServer, login: Any, operator: Any) -> Iterator[Open]:
+    """`open_page("/models/")` as an operator; errors of script or content policy fail the test."""
+    with signed_in(web, login(operator)) as browser:
+        yield browser
 
 
 def type_over(page: Any, text: str) -> None:
@@ -142,7 +104,7 @@ def test_bulk_unload_names_models_and_consequence(
     assert "Requests to them will fail" in dialog.inner_text()
 
     dialog.get_by_role("button", name="Unload 2 models").click()
-    page.get_by_text("echo: unloading was asked for.").wait_for()
+    page.get_by_text("Unloading 2 models was asked for.").wait_for()
     assert Deployment.objects.count() == 2
 
 
@@ -232,13 +194,9 @@ def test_no_page_breaks_the_accessibility_rules(
     for path in paths:
         page = open_page(f"/models/{path}", theme=theme)
         page.wait_for_load_state("networkidle")
-        violations = Axe().run(page).response["violations"]
-        if violations:
-            found[path] = [
-                (item["id"], [node["html"][:120] for node in item["nodes"]]) for item in violations
-            ]
+        found[path] = violations(page)
         page.close()
-    assert found == {}
+    assert found == {path: [] for path in paths}
 
 
 @pytest.mark.parametrize("path", ["", "echo/", "echo/versions/", "echo/config/", "echo/try/"])

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.console.catalog.test_in_browser import Open, address, open_page
+from tests.console.catalog.test_in_browser import Open, open_page
 from tests.console.catalog.test_try_it_js import expected_features
 from tests.console.fakes import FakeWorkerClient
 from workers.messages import ModelDescription
 
-__all__ = ["address", "open_page"]
+__all__ = ["open_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
+from django.conf import settings
+from django.db import connection
 from django.test import Client
 
 from console.core import audit
 from tests.console.fakes import FakeWorkerClient, make_model, make_worker
+from tests.console.web_server import WebServer
+from tests.waiting import wait_until_blocking
 
 pytestmark = pytest.mark.django_db
 
@@ -52,6 +57,23 @@ def test_unknown_page_says_so_and_shows_the_way_back(viewer: Any, login: Any) ->
 
     assert answer.status_code == 404
     assert b"There is nothing under this address" in answer.content
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite here lives in memory")
+def test_error_pages_leave_no_connection_behind(viewer: Any, login: Any, web: WebServer) -> None:
+    name = settings.SESSION_COOKIE_NAME
+    cookies = {name: login(viewer).cookies[name].value}
+    with httpx.Client(base_url=web.address, cookies=cookies) as browser:
+        assert browser.get("/nothing/here/").status_code == 404
+        assert browser.get("/settings/audit/").status_code == 403
+
+    def sessions() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname=current_database()")
+            return int(cursor.fetchone()[0])
+
+    wait_until_blocking(lambda: sessions() == 1, 10)
 
 
 def test_unknown_page_works_for_anonymous_too(db: None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 
 from console.accounts import services
 from console.gateway.app import Gateway
@@ -275,8 +275,8 @@ async def test_role_and_scope_decide(
     read: int,
     infer: int,
 ) -> None:
-    user = await sync_to_async(make_user)("someone", role)
-    headers = await sync_to_async(token_of)(user, scope)
+    user = await database_sync_to_async(make_user)("someone", role)
+    headers = await database_sync_to_async(token_of)(user, scope)
     async with WorkerPort() as port, client_of(gateway) as client:
         fake_workers.infos = [serves(port)]
 
@@ -296,9 +296,9 @@ async def test_without_a_valid_token_nothing_passes(gateway: Gateway, header: st
 
 
 async def test_token_of_a_deactivated_person_is_refused(gateway: Gateway, operator: Any) -> None:
-    headers = await sync_to_async(token_of)(operator)
+    headers = await database_sync_to_async(token_of)(operator)
     operator.is_active = False
-    await sync_to_async(operator.save)()
+    await database_sync_to_async(operator.save)()
     async with client_of(gateway) as client:
         assert (await client.get("/v2", headers=headers)).status_code == 401
 
@@ -306,7 +306,7 @@ async def test_token_of_a_deactivated_person_is_refused(gateway: Gateway, operat
 async def test_session_infers_from_our_own_pages_only(
     gateway: Gateway, fake_workers: FakeWorkerClient, operator: Any, login: Any, settings: Any
 ) -> None:
-    browser = await sync_to_async(login)(operator)
+    browser = await database_sync_to_async(login)(operator)
     cookie = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
     async with WorkerPort() as port, client_of(gateway) as client:
         fake_workers.infos = [serves(port)]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from channels.layers import get_channel_layer
-from django.conf import settings as django_settings
-from django.core.cache import cache
 
 from console.monitoring.relay import GROUP
-from tests.console.catalog.javascript import chromium_path
+from tests.console.chromium import signed_in, violations
 from tests.console.conftest import PASSWORD
 from tests.console.fakes import (
     FakeWorkerClient,
@@ -24,7 +20,7 @@ from tests.console.fakes import (
     make_sample,
     make_worker,
 )
-from tests.console.monitoring.web_server import WebServer
+from tests.console.web_server import WebServer
 from tests.waiting import wait_until_blocking
 from workers.messages import Event
 
@@ -64,59 +60,11 @@ def fleet(fake_workers: FakeWorkerClient) -> FakeWorkerClient:
 
 
 @pytest.fixture
-def web(fleet: FakeWorkerClient, settings: Any, tmp_path: Any) -> Iterator[WebServer]:
-    settings.CONCH_LIVE_RELAY = True
-    settings.STATIC_ROOT = tmp_path
-    settings.WHITENOISE_USE_FINDERS = True
-    settings.WHITENOISE_AUTOREFRESH = True
-    cache.clear()
-    layer().groups.clear()
-    from channels.routing import ProtocolTypeRouter
-    from django.core.asgi import get_asgi_application
-
-    from console.routing import websocket_application
-
-    routes = {"http": get_asgi_application(), "websocket": websocket_application}
-    with WebServer(ProtocolTypeRouter(routes)) as server:
-        yield server
-
-
-@pytest.fixture
-def open_page(web: WebServer, admin: Any, login: Any) -> Iterator[Open]:
+def open_page(fleet: FakeWorkerClient, web: WebServer, admin: Any, login: Any) -> Iterator[Open]:
     """`open_page("/live/")` as an admin; errors of script or content policy fail the test."""
-    from playwright.sync_api import sync_playwright
-
-    session = login(admin).cookies[django_settings.SESSION_COOKIE_NAME].value
-    # Playwright's sync half runs a loop in this thread; the ORM would refuse to work beside it.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    problems: list[str] = []
-    with sync_playwright() as playwright:
-        browser: Any = playwright.chromium.launch(
-            executable_path=chromium_path(), args=["--no-sandbox"]
-        )
-
-        def note(message: Any) -> None:
-            # A 404 page answers with 404, which Chromium reports as an error of loading.
-            if message.type == "error" and "status of 404" not in message.text:
-                problems.append(message.text)
-
-        def open_page(path: str, *, theme: str = "light", width: int = 1280) -> Any:
-            context = browser.new_context(
-                color_scheme=theme, viewport={"width": width, "height": 900}
-            )
-            cookie = {"name": django_settings.SESSION_COOKIE_NAME, "value": session}
-            context.add_cookies([{**cookie, "url": web.address}])
-            page = context.new_page()
-            page.on("pageerror", lambda error: problems.append(str(error)))
-            page.note = note
-            page.on("console", note)
-            page.goto(web.address + path)
-            return page
-
-        yield open_page
-        browser.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
-    assert problems == []
+    layer().groups.clear()
+    with signed_in(web, login(admin)) as browser:
+        yield browser
 
 
 def layer() -> Any:
@@ -126,13 +74,6 @@ def layer() -> Any:
 def wait_for_socket() -> None:
     """Until what is announced now reaches the page."""
     wait_until_blocking(lambda: layer().groups.get(GROUP), 10)
-
-
-def violations(page: Any) -> str:
-    """What axe finds; its own inline styles are stopped by our policy and count for nothing."""
-    page.remove_listener("console", page.note)
-    found = Axe().run(page)
-    return str(found.generate_report()) if found.violations_count else ""
 
 
 def overflow(page: Any) -> int:
@@ -148,7 +89,7 @@ def test_every_page_is_accessible_and_fits_a_phone(open_page: Open, theme: str) 
             page.locator(".main-svg").first.wait_for()
         page.wait_for_load_state("networkidle") if path not in ("/", "/live/") else None
         assert page.evaluate("document.documentElement.dataset.theme") == theme
-        assert violations(page) == "", f"{path} {theme}"
+        assert violations(page) == [], f"{path} {theme}"
 
         narrow = open_page(path, theme=theme, width=390)
         assert overflow(narrow) == 0, path
@@ -231,4 +172,4 @@ def test_person_logs_in_and_out(web: WebServer, open_page: Open) -> None:
     page.get_by_role("button", name="Log in").click()
 
     page.get_by_role("heading", name="Overview").wait_for()
-    assert violations(page) == ""
+    assert violations(page) == []

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.contrib.auth.models import AnonymousUser
 
 from console.monitoring import consumers
@@ -121,7 +121,7 @@ async def test_socket_ends_when_its_owner_loses_the_role(
     browser = socket_of(viewer)
     await browser.connect()
     await browser.joins()
-    await sync_to_async(viewer.groups.clear)()
+    await database_sync_to_async(viewer.groups.clear)()
 
     running_relay.announce(make_sample("w"))
 

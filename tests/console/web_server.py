@@ -27,6 +27,7 @@ class WebServer:
     def __exit__(self, *details: object) -> None:
         self.server.should_exit = True
         self.thread.join(20)
+        assert not self.thread.is_alive(), "the web server did not end"
 
     def call(self, function: Any, *arguments: Any) -> None:
         """Runs a plain function on the server's event loop."""
