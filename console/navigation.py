@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from django.urls import NoReverseMatch, reverse
@@ -17,6 +18,8 @@ class Entry:
     """A path that starts with this belongs to the entry ("/" stands for itself only)."""
     role: Role = Role.VIEWER
     arguments: tuple[str, ...] = ()
+    count: str = ""
+    """Which of the counts stands behind the label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,9 @@ class Link:
     label: str
     url: str
     is_current: bool
+    count_name: str = ""
+    count: int | None = None
+    """None: not counted, or nothing to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,8 @@ MENU: list[tuple[str, list[Entry]]] = [
     (
         "Serve",
         [
-            Entry("Models", "catalog:models", "/models/"),
-            Entry("Deployments", "deployments:list", "/deployments/"),
+            Entry("Models", "catalog:models", "/models/", count="models"),
+            Entry("Deployments", "deployments:list", "/deployments/", count="deployments"),
         ],
     ),
     ("Repository", [Entry("Files", "repository:browse", "/repository/", arguments=("",))]),
@@ -46,7 +52,7 @@ MENU: list[tuple[str, list[Entry]]] = [
         "Observe",
         [
             Entry("Live metrics", "monitoring:live", "/live/"),
-            Entry("Workers & GPUs", "fleet:workers", "/workers/"),
+            Entry("Workers & GPUs", "fleet:workers", "/workers/", count="workers"),
         ],
     ),
     (
@@ -60,18 +66,26 @@ MENU: list[tuple[str, list[Entry]]] = [
 ]
 
 
-def build_menu(path: str, role: Role | None) -> list[Group]:
+def build_menu(
+    path: str, role: Role | None, read_counts: Callable[[], Mapping[str, int]]
+) -> list[Group]:
     """The groups a person of this role sees on the page at `path`."""
+    counts = read_counts() if role is not None else {}
     groups = []
     for heading, entries in MENU:
         links = [
-            Link(entry.label, url, _is_current(entry, path))
+            _link(entry, url, path, counts)
             for entry in entries
             if role is not None and role.rank >= entry.role.rank and (url := _url(entry))
         ]
         if links:
             groups.append(Group(heading, links))
     return groups
+
+
+def _link(entry: Entry, url: str, path: str, counts: Mapping[str, int]) -> Link:
+    count = counts.get(entry.count) or None
+    return Link(entry.label, url, _is_current(entry, path), entry.count, count)
 
 
 def _is_current(entry: Entry, path: str) -> bool:

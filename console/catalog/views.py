@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -20,7 +20,7 @@ from console.core import audit
 from console.core.permissions import Role, check_role, require_role
 from console.deployments import selectors as deployment_selectors
 from console.deployments import services as deployments
-from serving.errors import NotFoundError
+from serving.errors import NotFoundError, ServingError
 
 TABS = [
     ("model", "Summary"),
@@ -31,6 +31,7 @@ TABS = [
     ("history", "History"),
 ]
 HISTORY_LENGTH = 50
+REFUSALS_SHOWN = 5
 DIGEST_LENGTH = 64
 DIGEST_SHOWN = 12
 
@@ -56,18 +57,32 @@ def models(request: HttpRequest) -> HttpResponse:
 def _bulk(request: HttpRequest) -> HttpResponse:
     names = request.POST.getlist("model")
     action = request.POST.get("action", "")
-    back = redirect(f"{reverse('catalog:models')}?{request.GET.urlencode()}")
+    query = request.GET.urlencode()
+    back = redirect(reverse("catalog:models") + (f"?{query}" if query else ""))
     if action not in ("load", "unload") or not names:
         attempt(request, _nothing_chosen, "")
         return back
     deed = deployments.load_model if action == "load" else deployments.unload_model
+    asked, refused = [], []
     for name in names:
-        attempt(
-            request,
-            partial(deed, actor=request.user, model=name),
-            f"{name}: {action}ing was asked for.",
-        )
+        try:
+            deed(actor=request.user, model=name)
+            asked.append(name)
+        except ServingError as error:
+            refused.append(str(error))
+    _tell(request, f"{action.capitalize()}ing", asked, refused)
     return back
+
+
+def _tell(request: HttpRequest, doing: str, asked: list[str], refused: list[str]) -> None:
+    """One message for all that will be done, one for each refusal as long as they are few."""
+    if asked:
+        what = asked[0] if len(asked) == 1 else f"{len(asked)} models"
+        messages.success(request, f"{doing} {what} was asked for. The list shows how it goes.")
+    for reason in refused[:REFUSALS_SHOWN]:
+        messages.error(request, reason)
+    if len(refused) > REFUSALS_SHOWN:
+        messages.error(request, f"{len(refused) - REFUSALS_SHOWN} more were refused.")
 
 
 def _nothing_chosen() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
 
 from console.core.roles import Role, role_of
+from console.monitoring.glance import menu_counts
 from console.navigation import build_menu
 
 
@@ -17,6 +19,7 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "role": role,
         "is_operator": role is not None and role.rank >= Role.OPERATOR.rank,
         "is_admin": role is Role.ADMIN,
-        "menu": build_menu(request.path, role),
+        # Counted only by pages that show it: fragments do not.
+        "menu": SimpleLazyObject(lambda: build_menu(request.path, role, menu_counts)),
         "theme": getattr(user, "theme", "system"),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from console.catalog.observed import Observed, observe
+from console.catalog.observed import Observed, Placement, observe
 from console.core import workers as door
 from console.core.choices import LOST, UNAVAILABLE, UNKNOWN
 from console.deployments import selectors as deployments
@@ -94,11 +94,15 @@ def find_problems(
     if registry_error:
         return [Problem("failed", "No contact", "Redis", registry_error, reverse("fleet:workers"))]
     events = _events()
+    # A failure that the model's own state tells already is not told twice.
+    unavailable = {name for name, seen in models.items() if _unavailable(seen)}
+    failures = _failed_deployments(unavailable)
+    told, failed = set(failures), failures.values()
     return [
         *_worker_problems(rows),
         *_model_problems(models, events),
-        *_missing(models, wanted, infos),
-        *_failed_deployments(),
+        *_missing(models, wanted - told, infos),
+        *failed,
         *_failing_requests(recent),
     ]
 
@@ -117,14 +121,16 @@ def _model_problems(
     models: dict[str, Observed], events: dict[tuple[str, str, str], Event]
 ) -> Iterable[Problem]:
     for name, seen in sorted(models.items()):
-        for place in seen.placements:
-            if place.state != UNAVAILABLE:
-                continue
+        for place in _unavailable(seen):
             event = events.get((place.worker_id, name, place.version))
             subject = f"{name} v{place.version}" if place.version else name
             text = f"on {place.worker_id} — {place.reason or 'no reason given'}"
             at = event.at if event else None
             yield Problem(UNAVAILABLE, "", subject, text, reverse("catalog:model", args=[name]), at)
+
+
+def _unavailable(seen: Observed) -> list[Placement]:
+    return [place for place in seen.placements if place.state == UNAVAILABLE]
 
 
 def _missing(
@@ -138,9 +144,10 @@ def _missing(
         yield Problem("warning", "Not served", name, text, reverse("catalog:model", args=[name]))
 
 
-def _failed_deployments() -> Iterable[Problem]:
-    """Only where the failure is the last word on its model."""
-    seen: set[str] = set()
+def _failed_deployments(explained: set[str]) -> dict[str, Problem]:
+    """By model, only where the failure is the last word on it and nothing else explains it."""
+    found: dict[str, Problem] = {}
+    seen = set(explained)
     for deployment in deployments.deployments_for(limit=50):
         if deployment.model in seen:
             continue
@@ -149,7 +156,9 @@ def _failed_deployments() -> Iterable[Problem]:
             subject = f"{deployment.what} of {deployment.model}"
             text = deployment.error.strip().partition("\n")[0] or "no reason given"
             url = deployment.get_absolute_url()
-            yield Problem(deployment.state, "", subject, text, url, deployment.finished_at)
+            at = deployment.finished_at
+            found[deployment.model] = Problem(deployment.state, "", subject, text, url, at)
+    return found
 
 
 def _failing_requests(recent: list[Sample]) -> Iterable[Problem]:

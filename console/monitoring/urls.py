@@ -8,4 +8,7 @@ from console.monitoring import views
 
 app_name = "monitoring"
 
-urlpatterns = [path("", views.live, name="live")]
+urlpatterns = [
+    path("", views.live, name="live"),
+    path("glance/", views.glance_at_all, name="glance"),
+]

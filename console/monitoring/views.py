@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
 
 from console.core import workers as door
 from console.core.permissions import Role, require_role
 from console.core.roles import role_of
+from console.monitoring import glance
 from console.monitoring.api import RANGES
 from console.monitoring.overview import read_overview
 
@@ -41,7 +42,12 @@ def live(request: HttpRequest) -> HttpResponse:
     worker = request.GET.get("worker", "")
     models = {row.name for info in infos for row in info.models if row.state} | {model}
     workers = {info.worker_id for info in infos} | {worker}
+    others = request.GET.copy()
+    others.pop("model", None)
+    # Where the name of a model in a legend leads to; nowhere once a model is chosen.
+    alone = "" if model else f"?{others.urlencode()}{'&' if others else ''}model="
     context = {
+        "filter": alone,
         "range": chosen_range if chosen_range in RANGES else DEFAULT_RANGE,
         "ranges": list(RANGES),
         "model": model,
@@ -52,3 +58,10 @@ def live(request: HttpRequest) -> HttpResponse:
         "registry_error": registry_error,
     }
     return render(request, "monitoring/live.html", context)
+
+
+@require_GET
+@require_role(Role.VIEWER)
+def glance_at_all(request: HttpRequest) -> JsonResponse:
+    """What the menu, the tab's title and its icon say, for pages that stay open."""
+    return JsonResponse({"problems": glance.problem_count(), "counts": glance.menu_counts()})

@@ -3,6 +3,9 @@
 const SERIES = ["--s1", "--s2", "--s4", "--s3", "--s5", "--s6"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 
+// Around the plot, in pixels.
+export const MARGIN = { l: 48, r: 12, t: 8, b: 24 };
+
 export function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const token = (name) => style.getPropertyValue(name).trim();
@@ -30,7 +33,7 @@ export function baseLayout(theme, { from, to, log, percent }) {
     fixedrange: true,
   };
   return {
-    margin: { l: 48, r: 12, t: 8, b: 24 },
+    margin: MARGIN,
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: theme.font, size: 11, color: theme.muted },

@@ -15,7 +15,10 @@ function weight(values) {
 function byModel(series, field, factor = 1) {
   const rows = Object.entries(series.models).map(([name, lines]) => ({ name, values: scaled(lines[field] ?? [], factor) }));
   rows.sort((a, b) => weight(b.values) - weight(a.values) || a.name.localeCompare(b.name));
-  return { lines: rows.slice(0, MOST_LINES), left: Math.max(0, rows.length - MOST_LINES) };
+  // Of many models the idle ones would only fill the legend.
+  const busy = rows.filter((row) => weight(row.values) > 0);
+  const lines = (rows.length > MOST_LINES && busy.length ? busy : rows).slice(0, MOST_LINES);
+  return { byModel: true, lines, left: rows.length - lines.length };
 }
 
 function byName(group, field, factor = 1) {

@@ -123,6 +123,8 @@ def duration(value: Any) -> str:
     if value is None or value == "":
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if 0 < seconds < 0.05:
+        return f"<0.1{SPACE}s"
     if seconds < 1:
         return f"{seconds:.1f}{SPACE}s"
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):

@@ -1,6 +1,8 @@
 // Draws one chart with Plotly and keeps it going; its text summary and its table say the same.
-import { baseLayout, readTheme } from "../chart_theme.js";
-import { CHARTS, short, summarize } from "../charts.js";
+import { MARGIN, baseLayout, readTheme } from "../chart_theme.js";
+import { CHARTS, short } from "../charts.js";
+import { shareCrosshair } from "../crosshair.js";
+import { showLegend } from "../legend.js";
 import { follow } from "../metrics.js";
 import { loadPlotly } from "../plotly.js";
 
@@ -51,7 +53,7 @@ function marks(series, theme) {
       showarrow: false,
       font: { size: 10, color: theme.muted },
     })),
-    margin: { l: 48, r: 12, t: named.length ? 20 : 8, b: 24 },
+    margin: { ...MARGIN, t: named.length ? 20 : MARGIN.t },
   };
 }
 
@@ -66,22 +68,6 @@ function layoutOf(view, series, theme) {
   // An all-zero chart keeps a sensible axis instead of -1 to 1.
   if (!view.rows && !view.log && !view.percent && Math.max(0, ...values) === 0) layout.yaxis.range = [0, 1];
   return layout;
-}
-
-function showSummary(element, view) {
-  const { parts, left } = summarize(view);
-  const list = document.createElement("span");
-  list.className = "legend";
-  parts.forEach(({ name, text, low, high }, index) => {
-    const item = document.createElement("span");
-    item.className = `legend-item${view.rows ? " legend-item--plain" : ` series-${(index % 6) + 1}`}`;
-    item.textContent = view.rows ? `${name}: ${text}` : `${name} ${text}`;
-    if (low !== undefined) item.title = `lowest ${short(low)}, highest ${short(high)}`;
-    list.append(item);
-  });
-  if (!parts.length) list.textContent = "Nothing to show yet";
-  if (left) list.append(` and ${left} more`);
-  element.replaceChildren(list);
 }
 
 function showTable(box, view, series) {
@@ -115,6 +101,7 @@ export function connect(element) {
   const details = element.querySelector("[data-table]");
   let last = null;
   let gone = false;
+  let leave = null;
 
   async function draw(series, error) {
     if (error) {
@@ -123,13 +110,21 @@ export function connect(element) {
     }
     last = series;
     const view = CHARTS[element.dataset.chart](series);
-    showSummary(summary, view);
+    showLegend(summary, view, element.dataset.filter);
     if (details.open) showTable(details.querySelector("div"), view, series);
     const Plotly = await loadPlotly();
     if (gone) return;
     const theme = readTheme();
     const times = series.times.map((time) => new Date(time * 1000));
-    Plotly.react(plot, traces(view, times, theme), layoutOf(view, series, theme), CONFIG);
+    await Plotly.react(plot, traces(view, times, theme), layoutOf(view, series, theme), CONFIG);
+    if (!gone) leave ??= shareCrosshair(plot, place);
+  }
+
+  // Where a time lies in the plot: its margins are those of the layout.
+  function place(time) {
+    const [from, to] = [last.times[0], last.times.at(-1)];
+    const share = (time / 1000 - from) / (to - from);
+    return share >= 0 && share <= 1 ? MARGIN.l + share * (plot.clientWidth - MARGIN.l - MARGIN.r) : null;
   }
 
   const redraw = () => last && draw(last, null);
@@ -139,6 +134,7 @@ export function connect(element) {
   return () => {
     gone = true;
     stop();
+    leave?.();
     document.removeEventListener("conch:theme", redraw);
     window.Plotly?.purge(plot);
   };

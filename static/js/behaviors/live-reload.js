@@ -1,6 +1,7 @@
 // Keeps the [data-part] elements inside true: asks the server for them again every few seconds, and
 // soon after an event. Only parts that changed are replaced; focus returns to the same link.
 import { isPaused, subscribe } from "../live.js";
+import { showProblems } from "../problems.js";
 
 const EVERY_MS = 5000;
 const SOON_MS = 400;
@@ -41,11 +42,6 @@ export function connect(element) {
   let timer = 0;
   let running = false;
 
-  function mark(problems) {
-    const title = element.dataset.title;
-    if (title && problems !== undefined) document.title = `${problems === "0" ? "" : `(${problems}) `}${title} · Conch`;
-  }
-
   async function reload() {
     clearTimeout(timer);
     if (running) return;
@@ -71,7 +67,8 @@ export function connect(element) {
       const part = element.querySelector(`[data-part="${fresh.dataset.part}"]`);
       if (part && !isBusy(part)) replace(part, fresh);
     }
-    mark(page.querySelector("[data-problems]")?.dataset.problems);
+    const problems = page.querySelector("[data-problems]")?.dataset.problems;
+    if (problems !== undefined) showProblems(Number(problems));
   }
 
   function soon() {

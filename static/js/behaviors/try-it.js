@@ -17,6 +17,7 @@ export function connect(element) {
   const model = JSON.parse(document.getElementById(element.dataset.model).textContent);
   const part = (name) => element.querySelector(`[data-part="${name}"]`);
   const page = { model, version: part("version"), answer: part("answer"), snippets: part("snippets"), abort: new AbortController() };
+  page.isFolded = part("view").dataset.view !== "form";
   const views = [...element.querySelectorAll('[data-part="view"]')];
   const open = async (root) => {
     const { mount } = await VIEWS[root.dataset.view]();
@@ -57,7 +58,7 @@ async function send(page, request, { isQuiet = false } = {}) {
   if (!isQuiet) clear(page.answer, el("p", { class: "muted" }, "Waiting for the answer …"));
   const answer = await infer(path, request, { signal: page.abort.signal });
   page.total = (page.total ?? 0) + answer.millis;
-  if (!isQuiet) showAnswer(page.answer, answer, request);
+  if (!isQuiet) showAnswer(page.answer, answer, request, { isFolded: page.isFolded });
   if (!isQuiet || page.total === answer.millis) showSnippets(page, path, version, request);
   return answer;
 }

@@ -5,11 +5,13 @@ import { bars, clear, el, percent, stateMark, table } from "./dom.js";
 
 const ROWS = 50;
 
-export function showAnswer(panel, { status, millis, json, outputs }, request) {
+// `isFolded`: the view beside it shows what the outputs mean; the tensors wait under a summary.
+export function showAnswer(panel, { status, millis, json, outputs }, request, { isFolded = false } = {}) {
   const asked = Object.fromEntries((request.outputs ?? []).map((output) => [output.name, output.classification]));
+  const parts = outputs.map((output) => outputPart(output, asked[output.name]));
   clear(panel,
     el("p", { class: "answer-line" }, stateMark("ok", `${status} OK`), ` · ${millis.toFixed(1)} ms round trip`, json.model_version ? ` · version ${json.model_version}` : ""),
-    outputs.map((output) => outputPart(output, asked[output.name])),
+    isFolded ? el("details", {}, el("summary", {}, "Output tensors"), el("div", { class: "stack" }, parts)) : parts,
     el("details", {}, el("summary", {}, "Response JSON"), el("pre", { class: "code-block", tabindex: 0 }, asText(json, outputs))),
   );
 }

@@ -268,9 +268,11 @@ class TestActing:
     ) -> None:
         add_model(repository, "other")
 
-        login(operator).post("/models/?q=e", {"model": ["echo", "other"], "action": "load"})
+        chosen = {"model": ["echo", "other"], "action": "load"}
+        response = login(operator).post("/models/?q=e", chosen, follow=True)
 
         assert {row.model for row in Deployment.objects.all()} == {"echo", "other"}
+        assert "Loading 2 models was asked for." in text_of(response)
 
     def test_nothing_chosen_is_said(
         self, served: FakeWorkerClient, login: Any, operator: Any
@@ -352,6 +354,6 @@ class TestOtherTabs:
 
         text = text_of(client.get("/models/echo/history/"))
 
-        assert "load model" in text
+        assert "Load model" in text
         assert "<td>echo</td>" in text
         assert "<td>echo2</td>" not in text
