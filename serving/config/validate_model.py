@@ -6,6 +6,7 @@ import os
 from pathlib import Path, PurePosixPath
 
 from serving.config.backend_files import ENSEMBLE, backend_of_filename, platforms_of
+from serving.config.ignored import check_ignored
 from serving.config.mend import quoted
 from serving.config.repair import Edit
 from serving.config.report import Report
@@ -26,6 +27,7 @@ def check_model(report: Report, directory_name: str) -> None:
     _check_metrics(report)
     _check_file_names(report)
     _check_release(report)
+    check_ignored(report)
 
 
 def _check_name(report: Report, directory_name: str) -> None:
@@ -292,10 +294,3 @@ def _check_release(report: Report) -> None:
             report.warning(
                 field, f"'{field}' is valid, but not served by this release", code=RELEASE
             )
-    ignored = [
-        field
-        for field in ("response_cache", "model_operations")
-        if config.HasField(field)
-    ]
-    for field in ignored:
-        report.note(field, f"'{field}' has no effect in this release", code=RELEASE)

@@ -25,9 +25,11 @@ from tests.serving.config.rules import (
 def test_what_a_real_triton_loads_has_no_error_and_no_warning(name):
     found = findings_of(GOOD[name], name=name, available=Available(gpu_count=0))
 
-    surprising = [one_line(item) for item in found if item.code != RELEASE]
-    assert [item for item in found if item.severity is Severity.ERROR] == []
-    assert all("declared" in item for item in surprising)
+    assert [
+        one_line(item)
+        for item in found
+        if item.severity is not Severity.NOTE and item.code != RELEASE
+    ] == []
 
 
 NEEDS_THE_MODEL = {

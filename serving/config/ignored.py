@@ -1,0 +1,54 @@
+"""Fields of ModelConfig that are accepted and have no effect here, each with the reason.
+
+Pure data and one rule; any thread. docs/reference/config.md says the same in full.
+"""
+
+from __future__ import annotations
+
+import re
+
+from serving.config.report import Report
+
+_NO_NATIVE = "backends here are Python packages, no native backend libraries are loaded"
+_NO_STAGING = "the runtime moves data between host and device itself"
+
+IGNORED: dict[str, tuple[str, str]] = {
+    "runtime": ("CFG-004", _NO_NATIVE),
+    "cc_model_filenames": ("CFG-015", "the default model file is used on every device"),
+    "model_metrics": ("CFG-023", "histograms keep their default buckets"),
+    "instance_group.rate_limiter": ("CFG-064", "instances are not rate-limited"),
+    "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
+    "instance_group.host_policy": ("CFG-068", "the operating system places threads"),
+    "optimization.priority": ("CFG-081", "all models run at the same priority"),
+    "optimization.cuda": ("CFG-082", "they belong to TensorRT engines"),
+    "optimization.input_pinned_memory": ("CFG-087", _NO_STAGING),
+    "optimization.output_pinned_memory": ("CFG-087", _NO_STAGING),
+    "optimization.gather_kernel_buffer_threshold": ("CFG-088", _NO_STAGING),
+    "optimization.eager_batching": ("CFG-089", "a batch is formed when an instance is free"),
+    "response_cache": ("CFG-022", "there is no response cache"),
+}
+"""Field, without the indexes of repeated fields -> row of the reference and reason."""
+
+ONNX_ONLY: dict[str, str] = {
+    "model_operations": "CFG-019",
+    "optimization.graph": "CFG-080",
+    "optimization.execution_accelerators": "CFG-085",
+}
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+def check_ignored(report: Report) -> None:
+    """A note for each such field that the text gives."""
+    backend = report.config.backend
+    for path in report.parsed.places:
+        if path.endswith("]"):
+            continue
+        field = _INDEX.sub("", path)
+        if field in IGNORED:
+            if field == "runtime" and backend == "pytorch":
+                continue
+            code, reason = IGNORED[field]
+            report.note(path, f"'{field}' has no effect: {reason}", code=code)
+        elif field in ONNX_ONLY and backend != "onnxruntime" and not report.is_ensemble:
+            reason = f"backend '{backend}' does not read it, only onnxruntime does"
+            report.note(path, f"'{field}' has no effect: {reason}", code=ONNX_ONLY[field])

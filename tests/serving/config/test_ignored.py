@@ -1,0 +1,52 @@
+"""No field is dropped silently: a note says what has no effect here, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.config.findings import Severity
+from serving.config.ignored import IGNORED, ONNX_ONLY
+from tests.serving.config.rules import BASE, IO, findings_of
+
+TEXTS = {
+    "runtime": 'runtime: "lib.so"',
+    "cc_model_filenames": 'cc_model_filenames { key: "8.0" value: "a.onnx" }',
+    "model_metrics": (
+        'model_metrics { metric_control { metric_identifier { family: "f" } '
+        "histogram_options { buckets: [1] } } }"
+    ),
+    "instance_group.rate_limiter": "instance_group { rate_limiter { priority: 2 } }",
+    "instance_group.secondary_devices": "instance_group { secondary_devices { device_id: 0 } }",
+    "instance_group.host_policy": 'instance_group { host_policy: "p" }',
+    "response_cache": "response_cache { enable: true }",
+    "model_operations": 'model_operations { op_library_filename: "a.so" }',
+    "optimization.priority": "optimization { priority: PRIORITY_MAX }",
+    "optimization.gather_kernel_buffer_threshold": (
+        "optimization { gather_kernel_buffer_threshold: 2 }"
+    ),
+    "optimization.eager_batching": "optimization { eager_batching: true }",
+}
+
+
+@pytest.mark.parametrize("field", [*IGNORED, *ONNX_ONLY])
+def test_a_field_without_effect_is_noted_at_its_place(field):
+    section, _, name = field.partition(".")
+    body = TEXTS.get(field, f"{section} {{ {name} {{ }} }}")
+    text = f'backend: "python" {IO}\n{body}'
+
+    notes = [item for item in findings_of(text) if "has no effect" in item.message]
+
+    assert [item.severity for item in notes] == [Severity.NOTE]
+    assert f"'{field}'" in notes[0].message
+    assert notes[0].line == 2
+    assert notes[0].code.startswith("CFG-")
+
+
+def test_what_is_filled_in_is_not_noted():
+    assert not any("no effect" in item.message for item in findings_of(f'backend: "python" {IO}'))
+
+
+def test_what_onnxruntime_reads_is_not_noted_there():
+    found = findings_of(f"{BASE} {IO} optimization {{ graph {{ level: 1 }} }}")
+
+    assert not any("no effect" in item.message for item in found)
