@@ -106,7 +106,7 @@ class RepositoryManager:
         """Is there such a model on disk, or anything of it in the lifecycle?"""
         if self.is_known(name):
             return True
-        return name in await self._attempts.in_thread(self._listing.names)
+        return await self._attempts.in_thread(lambda: self._listing.has(name))
 
     def is_known(self, name: str) -> bool:
         return self._lifecycle.is_known(name)

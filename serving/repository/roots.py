@@ -34,6 +34,9 @@ class Roots:
                 found.setdefault(name, []).append(root.place(name))
         return dict(sorted(found.items()))
 
+    def has(self, name: str) -> bool:
+        return bool(self._local.find(name)) or any(root.has(name) for root in self._cloud)
+
     def source(self, name: str, request: LoadRequest) -> Source:
         """Where a load takes its files from, looked up afresh.
 

@@ -69,6 +69,14 @@ class CloudRoot:
                 threading.Thread(target=self._renew, name="cloud-listing", daemon=True).start()
             return self._names
 
+    def has(self, name: str) -> bool:
+        """Looked up afresh; while the store cannot be reached, as it was at the last look."""
+        try:
+            return bool(self._store.files(self.url.child(name)))
+        except ServingError as error:
+            logger.warning("%s", error.message)
+            return name in self._names
+
     def place(self, name: str) -> Path:
         """Stands for the model; equal for equal models, and no path of this machine."""
         return _identity(self.url.child(name))
@@ -81,18 +89,19 @@ class CloudRoot:
         files = self._store.files(url)
         if not files:
             return None
+        stamp = _stamp(_identity(url), files)
         with self._lock:
             self._names |= {name}
+            self._stamps = {**self._stamps, name: stamp}
         _, session = self._cache()
         directory = session.place_for(name)
-        stamp = _stamp(_identity(url), files)
         remote = RemoteModel(self, name, request, files=files, directory=directory)
         return Source(name, directory, stamp, request, is_temporary=True, remote=remote)
 
     def stamps(self) -> dict[str, ModelStamp]:
         """By model. While the store cannot be reached, what was there at the last look."""
         try:
-            files = self._store.files(self.url)
+            files = self._store.files(self.url, must_exist=True)
         except ServingError as error:
             logger.warning("poll: %s; its models stay as they are", error.message)
             return self._stamps

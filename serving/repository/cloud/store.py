@@ -82,11 +82,16 @@ class ObjectStore:
         names = {_below(entry["name"], key) for entry in entries if entry["type"] == "directory"}
         return sorted(name for name in names if name and not name.startswith("."))
 
-    def files(self, url: CloudUrl) -> list[RemoteFile]:
-        """Every object below `url`, which may be none; keys that lead outside are left out."""
+    def files(self, url: CloudUrl, *, must_exist: bool = False) -> list[RemoteFile]:
+        """Every object below `url`, which may be none; keys that lead outside are left out.
+
+        Raises: InvalidArgumentError for a bucket that is not there, with `must_exist`.
+        """
         try:
             found = self._ask("find", url.key, detail=True, seconds=self._timeout_s * _LIST_FACTOR)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if must_exist:
+                raise self._nothing_there() from error
             return []
         files = []
         for key, entry in (found if isinstance(found, dict) else {}).items():

@@ -27,13 +27,14 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 class Bucket:
     def __init__(self, client: Any, endpoint: str) -> None:
         self.name = f"models-{uuid.uuid4().hex[:8]}"
+        self.acl = "private"
         self._client = client
         self._client.create_bucket(Bucket=self.name)
         self.url = f"s3://{endpoint}/{self.name}"
 
     def write(self, key: str, content: bytes | str = b"") -> None:
         body = content.encode() if isinstance(content, str) else content
-        self._client.put_object(Bucket=self.name, Key=key, Body=body)
+        self._client.put_object(Bucket=self.name, Key=key, Body=body, ACL=self.acl)
 
     def remove(self, key: str) -> None:
         self._client.delete_object(Bucket=self.name, Key=key)
@@ -260,3 +261,22 @@ async def test_the_entry_of_the_credential_file_is_used(
     await server.start()
     await server.load_model("a")
     assert server.is_model_ready("a")
+
+
+async def test_a_public_bucket_needs_no_credentials_and_a_private_object_does(
+    make, moto_endpoint, bucket, monkeypatch
+):
+    bucket.acl = "public-read"
+    bucket.write_identity("a")
+    bucket.acl = "private"
+    bucket.write_identity("b")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    server = make(bucket.url)
+    await server.start()
+    await server.load_model("a")
+    assert server.is_model_ready("a")
+    with pytest.raises(ModelLoadError, match="was refused: .*; set AWS_ACCESS_KEY_ID and"):
+        await server.load_model("b")
+    await server.unload_model("a")
+    await server.load_model("a")
