@@ -65,7 +65,7 @@ class WorkerClient:
     # The registry
 
     def workers(self) -> list[WorkerInfo]:
-        """Every worker ever seen, by id; "lost" where the heartbeat has run out."""
+        """Every worker ever seen, by id; "lost" where the heartbeat has run out unannounced."""
         known = self._ask(lambda: self._redis.hgetall(keys.WORKERS))
         ids = sorted(raw.decode() for raw in known)
         if not ids:
@@ -216,9 +216,11 @@ class WorkerClient:
         info = self.worker(worker_id)
         if info is None:
             raise WorkerError(f"there is no worker '{worker_id}'")
-        if info.state == "lost":
+        if info.is_gone:
             seen = time.strftime("%H:%M:%S UTC", time.gmtime(info.last_seen))
-            raise WorkerError(f"worker '{worker_id}' is lost: it was last heard of at {seen}")
+            raise WorkerError(
+                f"worker '{worker_id}' is {info.state}: it was last heard of at {seen}"
+            )
 
     def _range(self, key: str, kind: type[T], since: float, limit: int) -> list[T]:
         first = f"{max(0, int(since * 1000))}"
@@ -239,7 +241,8 @@ def _worker(fresh: bytes | None, last: bytes | None) -> WorkerInfo | None:
         return msgspec.json.decode(fresh, type=WorkerInfo)
     if last is None:
         return None
-    return msgspec.structs.replace(msgspec.json.decode(last, type=WorkerInfo), state="lost")
+    info = msgspec.json.decode(last, type=WorkerInfo)
+    return info if info.state == "stopped" else msgspec.structs.replace(info, state="lost")
 
 
 def _decode(fields: dict[bytes, bytes], kind: type[T]) -> T | None:

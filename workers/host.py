@@ -95,6 +95,7 @@ class WorkerHost:
         except TimeoutError as error:
             logger.warning("%s; it is abandoned", error)
         self._publisher.stop()
+        self._state = "stopped"
         try:
             self._registry.leave(self.info())
         except (redis.RedisError, TimeoutError) as error:

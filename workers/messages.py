@@ -43,7 +43,8 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     pid: int
     version: str
     state: str
-    """starting, ready, draining, or lost (its heartbeat expired; set by the reader)."""
+    """starting, ready, draining, stopped (it ended in order), or lost (its heartbeat expired; set
+    by the reader)."""
     started_at: float
     last_seen: float
     http_url: str
@@ -52,6 +53,11 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     repositories: list[str] = []
     models: list[ModelVersionState] = []
     devices: list[DeviceSample] = []
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing of it can be reached: it takes no orders and serves nothing."""
+        return self.state in ("lost", "stopped")
 
 
 class ModelSample(msgspec.Struct, frozen=True):
@@ -65,6 +71,8 @@ class ModelSample(msgspec.Struct, frozen=True):
     execution_count: int = 0
     queued: int = 0
     """Requests that wait now."""
+    rejected_count: int = 0
+    """Of the failures: requests that the queue turned away (full, timed out in it, draining)."""
     p50_us: float = 0.0
     p95_us: float = 0.0
     p99_us: float = 0.0

@@ -63,7 +63,7 @@ class Registry:
         pipe.execute()
 
     def leave(self, info: WorkerInfo) -> None:
-        """The worker ends in order: readers see it gone at once, not after its lifetime."""
+        """The worker ends in order: readers see it stopped at once, not lost after its lifetime."""
         pipe = self._redis.pipeline(transaction=False)
         pipe.hset(keys.WORKERS, info.worker_id, _encoder.encode(info))
         pipe.delete(keys.worker(info.worker_id))

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import psutil
 
 from serving import devices
+from serving.errors import FailureReason
 from serving.model import Model
 from serving.stats import LATENCY_BOUNDS_US, Duration, StatsSnapshot
 from workers.messages import DeviceSample, ModelSample
@@ -51,6 +52,7 @@ def model_sample(name: str, version: int, interval: StatsSnapshot, queued: int) 
         inference_count=interval.inference_count,
         execution_count=interval.execution_count,
         queued=queued,
+        rejected_count=interval.failures.get(FailureReason.REJECTED, 0),
         p50_us=p50,
         p95_us=p95,
         p99_us=p99,

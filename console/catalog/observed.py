@@ -117,8 +117,10 @@ def _placement(worker: WorkerInfo, row: ModelVersionState) -> Placement:
     reason = row.reason
     if state == UNAVAILABLE and reason in UNLOADED_REASONS:
         state, reason = NOT_SERVED, ""
-    elif worker.state == "lost" and state != NOT_SERVED:
+    elif worker.state == LOST and state != NOT_SERVED:
         state, reason = LOST, "the worker's heartbeat expired"
+    elif worker.is_gone:
+        state, reason = NOT_SERVED, ""
     return Placement(worker.worker_id, row.version, state, reason, row.backend, row.instances)
 
 

@@ -201,7 +201,7 @@ def model_header(name: str) -> ModelHeader:
         row=row,
         directory=directory,
         workers_problem=problem,
-        worker_ids=sorted(item.worker_id for item in workers if item.state != "lost"),
+        worker_ids=sorted(item.worker_id for item in workers if not item.is_gone),
         desired=desired,
         open_deployment=_open_deployment(name),
     )

@@ -14,6 +14,7 @@ WARNING = "warning"
 NOT_SERVED = "not_served"
 LOST = "lost"
 UNKNOWN = "unknown"
+STOPPED = "stopped"
 
 
 class ModelState(models.TextChoices):
@@ -51,7 +52,7 @@ STATES: dict[str, StateLook] = {
     # workers
     "starting": StateLook("Starting", "ring", "busy"),
     "draining": StateLook("Draining", "ring", "busy"),
-    "stopped": StateLook("Stopped", "circle", "off"),
+    STOPPED: StateLook("Stopped", "circle", "off"),
     # operations, deployments, uploads
     "pending": StateLook("Waiting", "circle", "off"),
     "queued": StateLook("Queued", "circle", "off"),

@@ -36,7 +36,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus text; the workers' own /metrics have what Triton has."""
     infos, error = known()
-    states: dict[str, int] = dict.fromkeys(("starting", "ready", "draining", "lost"), 0)
+    states: dict[str, int] = dict.fromkeys(("starting", "ready", "draining", "stopped", "lost"), 0)
     for info in infos:
         states[info.state] = states.get(info.state, 0) + 1
     served = {model.name for info in infos for model in info.models if model.state == "READY"}

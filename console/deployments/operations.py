@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTED = frozenset({"ready", "starting"})
 MOVING = frozenset({"LOADING", "UNLOADING"})
+_END_WORDS = {"lost": "was lost", "stopped": "stopped"}
 RESTART_GRACE_S = 15.0
 """A restarted worker may still find the task in its queue."""
 
@@ -165,8 +166,8 @@ def lost_reason(target: DeploymentTarget, worker: WorkerInfo | None, now: dateti
     name, model = target.worker_id, target.deployment.model
     if worker is None:
         return f"Worker {name} is not known any more."
-    if worker.state in ("lost", "stopped"):
-        return f"Worker {name} was lost before it answered."
+    if worker.is_gone:
+        return f"Worker {name} {_END_WORDS[worker.state]} before it answered."
     moving = any(row.name == model and row.state in MOVING for row in worker.models)
     sent, at = target.sent_at.timestamp(), now.timestamp()
     if worker.started_at > sent and at - worker.started_at > RESTART_GRACE_S and not moving:

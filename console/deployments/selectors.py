@@ -148,7 +148,7 @@ def served_versions(model: str) -> list[str]:
         {
             row.version
             for worker in fleet.known()[0]
-            if worker.state != "lost"
+            if not worker.is_gone
             for row in worker.models
             if row.name == model and row.state == "READY"
         }
@@ -159,7 +159,7 @@ def serving_workers(model: str) -> list[tuple[str, list[str]]]:
     """(worker, versions it serves) of every connected worker that serves the model."""
     rows = []
     for worker in fleet.known()[0]:
-        if worker.state == "lost":
+        if worker.is_gone:
             continue
         mine = [row for row in worker.models if row.name == model and row.state == "READY"]
         versions = [row.version for row in mine]

@@ -197,7 +197,7 @@ def workers_serving(model: str, version: int | None = None) -> list[str]:
     return sorted(
         worker.worker_id
         for worker in _known_workers()
-        if worker.state != "lost"
+        if not worker.is_gone
         for row in worker.models[:]
         if row.name == model
         and row.state in ("READY", "LOADING")
@@ -219,7 +219,7 @@ def _served_versions(model: str, worker_ids: Sequence[str] | None = None) -> lis
         {
             int(row.version)
             for worker in _known_workers()
-            if worker.state != "lost" and (worker_ids is None or worker.worker_id in worker_ids)
+            if not worker.is_gone and (worker_ids is None or worker.worker_id in worker_ids)
             for row in worker.models
             if row.name == model and row.state == "READY" and row.version.isdigit()
         }

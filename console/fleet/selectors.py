@@ -7,14 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from console.core import workers as door
-from console.core.choices import LOST, NOT_SERVED, READY, UNAVAILABLE, UNKNOWN, model_state
+from console.core.choices import (
+    LOST,
+    NOT_SERVED,
+    READY,
+    STOPPED,
+    UNAVAILABLE,
+    UNKNOWN,
+    model_state,
+)
 from console.core.workers import get_client
 from console.monitoring import selectors as monitoring
 from workers.messages import DeviceSample, Event, ModelVersionState, Sample, WorkerInfo
 
 # What was not heard of for this long is unknown, never green.
 TRUSTED_S = 10.0
-GOOD_STATES = frozenset({READY})
+GOOD_STATES = frozenset({READY, STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +142,8 @@ def events_of(worker_id: str, *, hours: float = 24.0, limit: int = 50) -> list[E
 def _row(info: WorkerInfo, sample: Sample | None, now: float) -> WorkerRow:
     if info.state == LOST:
         return WorkerRow(info, LOST, "heartbeat expired", None)
+    if info.state == STOPPED:
+        return WorkerRow(info, STOPPED, "ended in order", None)
     if now - info.last_seen > TRUSTED_S:
         return WorkerRow(info, UNKNOWN, "not heard of for some seconds", None)
     reason = ""
@@ -145,7 +155,7 @@ def _row(info: WorkerInfo, sample: Sample | None, now: float) -> WorkerRow:
 
 def _state(row: WorkerRow, model: ModelVersionState) -> str:
     state = model_state(model.state)
-    if state == UNAVAILABLE and model.reason in ("", "unloaded"):
+    if row.state == STOPPED or (state == UNAVAILABLE and model.reason in ("", "unloaded")):
         return NOT_SERVED
     if row.state in (LOST, UNKNOWN) and state != NOT_SERVED:
         return row.state

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_GET, require_POST
 
 from console.core import audit
 from console.core import workers as door
-from console.core.choices import LOST
 from console.core.permissions import Role, require_role
 from console.fleet import selectors
 
@@ -52,11 +51,11 @@ def worker(request: HttpRequest, worker_id: str) -> HttpResponse:
 @require_POST
 @require_role(Role.OPERATOR)
 def forget(request: HttpRequest, worker_id: str) -> HttpResponse:
-    """Takes a lost worker off the list; a living one would be back with its next heartbeat."""
+    """Takes a worker that is gone off the list; a living one would be back with a heartbeat."""
     row = selectors.worker_row(worker_id)
     if row is None:
         raise Http404(f"No worker is called {worker_id}. It may have been forgotten.")
-    if row.state != LOST:
+    if not row.info.is_gone:
         messages.error(request, f"{worker_id} is still connected: stop it first.")
         return redirect("fleet:worker", worker_id)
     door.get_client().forget(worker_id)

@@ -21,6 +21,7 @@ class ModelSum:
 
     success: int = 0
     failure: int = 0
+    rejected: int = 0
     inferences: int = 0
     executions: int = 0
     queue_us: float = 0.0
@@ -31,6 +32,7 @@ class ModelSum:
     def add(self, sample: ModelSample) -> None:
         self.success += sample.success_count
         self.failure += sample.failure_count
+        self.rejected += sample.rejected_count
         self.inferences += sample.inference_count
         self.executions += sample.execution_count
         self.queue_us += sample.queue_us * sample.success_count
@@ -117,6 +119,7 @@ def _merge_rows(rows: list[ModelSample]) -> ModelSample:
         version=rows[-1].version,
         success_count=total.success,
         failure_count=total.failure,
+        rejected_count=total.rejected,
         inference_count=total.inferences,
         execution_count=total.executions,
         queued=max(row.queued for row in rows),

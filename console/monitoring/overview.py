@@ -15,6 +15,7 @@ from console.core.choices import LOST, UNAVAILABLE, UNKNOWN
 from console.deployments import selectors as deployments
 from console.fleet.selectors import WorkerRow, worker_rows
 from console.monitoring import selectors
+from console.monitoring.aggregate import ModelSum
 from console.monitoring.selectors import ModelRates
 from workers.messages import Event, Sample, WorkerInfo
 
@@ -137,10 +138,11 @@ def _missing(
     models: dict[str, Observed], wanted: set[str], infos: list[WorkerInfo]
 ) -> Iterable[Problem]:
     """Should serve, and no worker serves, loads or fails it."""
+    connected = any(not info.is_gone for info in infos)
     for name in sorted(wanted):
         if name in models and models[name].worker_ids:
             continue
-        text = "should serve; no worker has it" if infos else "should serve; no worker is connected"
+        text = f"should serve; {'no worker has it' if connected else 'no worker is connected'}"
         yield Problem("warning", "Not served", name, text, reverse("catalog:model", args=[name]))
 
 
@@ -162,19 +164,27 @@ def _failed_deployments(explained: set[str]) -> dict[str, Problem]:
 
 
 def _failing_requests(recent: list[Sample]) -> Iterable[Problem]:
-    counts: dict[str, list[float]] = {}
+    sums: dict[str, ModelSum] = {}
+    seen_at: dict[str, float] = {}
     for sample in recent:
         for row in sample.models:
-            entry = counts.setdefault(row.name, [0, 0, 0.0])
-            entry[0] += row.failure_count
-            entry[1] += row.success_count + row.failure_count
+            sums.setdefault(row.name, ModelSum()).add(row)
             if row.failure_count:
-                entry[2] = max(entry[2], sample.at)
-    for name, (failed, requests, at) in sorted(counts.items()):
-        if failed and failed / requests >= FAILURE_SHARE:
-            text = f"refused or failed {failed:,.0f} of {requests:,.0f} requests in 5 min"
+                seen_at[row.name] = max(seen_at.get(row.name, 0.0), sample.at)
+    for name, total in sorted(sums.items()):
+        if total.failure and total.failure / total.requests >= FAILURE_SHARE:
             url = reverse("catalog:statistics", args=[name])
-            yield Problem("warning", "Failing", name, text, url, at)
+            yield Problem("warning", "Failing", name, _failing_words(total), url, seen_at[name])
+
+
+def _failing_words(total: ModelSum) -> str:
+    failed = total.failure - total.rejected
+    words = []
+    if total.rejected:
+        words.append(f"the queue rejected {total.rejected:,}")
+    if failed:
+        words.append(f"failed {failed:,}")
+    return f"{', '.join(words)} of {total.requests:,} requests in 5 min"
 
 
 def _events() -> dict[tuple[str, str, str], Event]:

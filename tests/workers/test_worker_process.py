@@ -163,13 +163,15 @@ def test_term_drains_says_so_and_leaves_the_registry(start_worker, client, model
 
     info = client.worker("w1")
     assert info is not None
-    assert (info.state, info.models) == ("lost", [])
+    assert (info.state, info.models) == ("stopped", [])
     told = [(item.kind, item.state) for item in client.events(since=0)]
     assert told[-3:] == [
         ("worker_stopping", ""),
         ("model_state", "UNLOADING"),
         ("model_state", "UNAVAILABLE"),
     ]
+    with pytest.raises(WorkerError, match="worker 'w1' is stopped"):
+        client.load_model("w1", "m", operation_id="late")
     client.forget("w1")
     assert client.workers() == []
 

@@ -54,6 +54,14 @@ def test_models_of_a_lost_worker_are_lost_not_green() -> None:
     assert seen.reasons == ["v1 on gpu-2: the worker's heartbeat expired"]
 
 
+def test_a_worker_that_stopped_in_order_is_no_fault_of_a_model() -> None:
+    stopped = make_worker("gpu-2", state="stopped", models=[make_model("m")])
+
+    seen = observe([stopped])["m"]
+
+    assert (seen.state, seen.served_versions, seen.reasons) == ("not_served", [], [])
+
+
 def test_a_model_nobody_asked_for_is_not_served() -> None:
     never = make_model("m", "", "", backend="", instances=0)
 

@@ -126,6 +126,20 @@ def test_models_of_a_lost_worker_are_not_shown_as_ready(
     assert "state--ok" not in page
 
 
+def test_a_stopped_worker_serves_nothing_and_can_be_forgotten(
+    fake_workers: FakeWorkerClient, operator: Any, login: Any
+) -> None:
+    stopped = make_worker("w", state="stopped", last_seen=time.time() - 900)
+    fake_workers.infos = [stopped]
+
+    page = login(operator).get("/workers/w/").content.decode()
+
+    assert "Stopped" in page
+    assert "heartbeat" not in page
+    login(operator).post("/workers/w/forget/")
+    assert fake_workers.worker("w") is None
+
+
 def test_only_operators_forget_a_worker_and_only_a_lost_one(
     fleet: FakeWorkerClient, viewer: Any, operator: Any, login: Any
 ) -> None:

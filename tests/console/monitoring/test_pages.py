@@ -99,12 +99,29 @@ def test_overview_tells_failing_requests(
     fake_workers: FakeWorkerClient, viewer: Any, login: Any
 ) -> None:
     fake_workers.infos = [make_worker(models=[make_model("m")])]
-    row = make_model_sample("m", success_count=882, failure_count=118)
-    fake_workers.sample_list = [make_sample(models=[row])]
+    rows = [
+        make_model_sample("m", success_count=882, failure_count=118, rejected_count=100),
+        make_model_sample("n", success_count=0, failure_count=3),
+    ]
+    fake_workers.sample_list = [make_sample(models=rows)]
 
     page = login(viewer).get("/").content.decode()
 
-    assert "refused or failed 118 of 1,000 requests in 5 min" in page
+    assert "the queue rejected 100, failed 18 of 1,000 requests in 5 min" in page
+    assert "failed 3 of 3 requests in 5 min" in page
+
+
+def test_a_stopped_worker_alarms_nobody(
+    fake_workers: FakeWorkerClient, viewer: Any, login: Any
+) -> None:
+    fake_workers.infos = [
+        make_worker(models=[make_model("m")]),
+        make_worker("edge", state="stopped", last_seen=time.time() - 840),
+    ]
+
+    assert b"All models that should serve are serving" in login(viewer).get("/").content
+    assert "Stopped" in login(viewer).get("/workers/").content.decode()
+    assert b"edge" not in login(viewer).get("/workers/?problems=1").content
 
 
 def test_worker_that_was_not_heard_of_is_unknown_never_green(
