@@ -6,9 +6,16 @@ Each is a model directory with the version 1, a model.py that answers anything, 
 from __future__ import annotations
 
 MODEL = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
 class TritonPythonModel:
     def execute(self, requests):
-        return []
+        given = [pb_utils.get_input_tensor_by_name(request, "A") for request in requests]
+        shapes = [item.as_numpy().shape for item in given]
+        zeros = [pb_utils.Tensor("B", np.zeros(shape, np.float32)) for shape in shapes]
+        return [pb_utils.InferenceResponse([item]) for item in zeros]
 """
 IO = (
     'input { name: "A" data_type: TYPE_FP32 dims: [4] }\n'
@@ -120,15 +127,6 @@ CASES: dict[str, str] = {
         "dims: [4] }", 'dims: [4] label_filename: "../none.txt" }'
     ),
     "model_cache_sequence": f"{sequence('')}response_cache {{ enable: true }}\n",
-    "model_metrics_empty": f"{P}model_metrics {{ metric_control {{ }} }}\n",
-    "model_metrics_no_buckets": (
-        f'{P}model_metrics {{ metric_control {{ metric_identifier {{ family: "f" }} '
-        "histogram_options { } } }\n"
-    ),
-    "model_metrics_other_family": (
-        f'{P}model_metrics {{ metric_control {{ metric_identifier {{ family: "f" }} '
-        "histogram_options { buckets: [1, 2] } } }\n"
-    ),
     "model_agent_unknown": f'{P}model_repository_agents {{ agents {{ name: "nobody" }} }}\n',
     "model_runtime_leaves": f'{P}runtime: "../x.so"\n',
     # versions
@@ -229,6 +227,7 @@ CASES: dict[str, str] = {
     "group_secondary": group("kind: KIND_CPU secondary_devices { kind: KIND_NVDLA device_id: 0 }"),
     "group_host_policy": group('kind: KIND_CPU host_policy: "nobody"'),
     # warm-up
+    "warmup_good": warmup(ZERO),
     "warmup_wild": warmup("data_type: TYPE_FP32 dims: [-1] zero_data: true"),
     "warmup_no_data": warmup("data_type: TYPE_FP32 dims: [4]"),
     "warmup_no_type": warmup("dims: [4] zero_data: true"),
