@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from serving.repository.cloud.store import ObjectStore, RemoteFile
 
 logger = logging.getLogger(__name__)
 
-_RANGE_BYTES = 8 * 1024 * 1024
+_RANGE_BYTES = 4 * 1024 * 1024
 _RANGES_AT_ONCE = 4
 _FILES_AT_ONCE = 4
 _TELL_EVERY_S = 1.0
@@ -154,14 +154,13 @@ class Download:
         if have:
             logger.info("the download of '%s' goes on at %s", file.path, _amount(have))
             self._count(have, fetched=False)
-        while have < file.size:
-            for chunk in self._next(file, have):
-                partial.write(chunk)
-                partial.flush()
-                sha256.update(chunk)
-                md5.update(chunk)
-                have += len(chunk)
-                self._count(len(chunk))
+        for chunk in self._rest(file, have):
+            partial.write(chunk)
+            partial.flush()
+            sha256.update(chunk)
+            md5.update(chunk)
+            have += len(chunk)
+            self._count(len(chunk))
         if md5.hexdigest() != file.md5:
             if has_gone_on:
                 # What was there may be spoilt; from the start that cannot be.
@@ -172,6 +171,18 @@ class Download:
             # What looked like an MD5 is none (S3 with KMS), so nothing may be found by it.
             keys = [key for key in keys if not key.startswith("md5:")]
         return self._cache.keep(partial, sha256.hexdigest(), keys)
+
+    def _rest(self, file: RemoteFile, start: int) -> Iterator[bytes]:
+        """What lies behind `start`; the next ranges are on their way while these are used."""
+        step = _RANGE_BYTES * _RANGES_AT_ONCE
+        starts = range(start, file.size, step)
+        with ThreadPoolExecutor(1, "download-ahead") as ahead:
+            coming = [ahead.submit(self._next, file, begin) for begin in starts[:1]]
+            for begin in starts:
+                chunks = coming.pop().result()
+                if begin + step < file.size:
+                    coming.append(ahead.submit(self._next, file, begin + step))
+                yield from chunks
 
     def _next(self, file: RemoteFile, start: int) -> list[bytes]:
         if self._stop.is_set():

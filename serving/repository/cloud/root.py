@@ -146,6 +146,8 @@ class CloudRoot:
             config = self._read_config(model.directory, model.request.config)
         except ServingError:
             return ()  # The load is about to say what is wrong with it.
+        if config.model_repository_agents.agents:
+            return available  # An agent may look at everything; the checksum of any file, say.
         return frozenset(select_versions(config.version_policy, available))
 
     def _list_names(self) -> None:

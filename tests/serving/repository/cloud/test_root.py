@@ -53,6 +53,7 @@ POLICY = "version_policy { specific { versions: [1, 3] } }"
         (POLICY, LoadRequest(), [1, 3]),
         (POLICY, LoadRequest(versions=frozenset({2})), [2]),
         (POLICY, LoadRequest('{"version_policy": {"latest": {"num_versions": 2}}}'), [2, 3]),
+        ('model_repository_agents { agents { name: "checksum" } }', LoadRequest(), [1, 2, 3]),
         ("not a config", LoadRequest(), []),
     ],
 )

@@ -147,6 +147,26 @@ async def test_versions_that_stay_keep_their_files(make, bucket, tmp_path):
     assert sessions(tmp_path) == []
 
 
+async def test_an_update_in_place_keeps_the_files_of_what_serves(make, bucket, tmp_path):
+    bucket.write_identity("a")
+    server = make(bucket.url, load_models=("a",))
+    await server.start()
+    first = server.model("a")
+    for count in (2, 3):
+        bucket.write("a/config.pbtxt", IDENTITY + f"instance_group {{ count: {count} }}")
+        await server.load_model("a")
+        await server.settled()
+    assert server.model("a") is first
+    assert first.instance_count == 3
+    root = tmp_path / "cache/sessions"
+    assert [(root / place / "1/weights.bin").read_text() for place in sessions(tmp_path)] == [
+        "a 1"
+    ] * 3
+    await server.unload_model("a")
+    await server.settled()
+    assert sessions(tmp_path) == []
+
+
 async def test_a_failed_reload_leaves_the_old_model_serving(make, bucket):
     bucket.write_identity("a")
     server = make(bucket.url, load_models=("a",))
