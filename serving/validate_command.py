@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from serving.config.check import ModelCheck, check_model
+from serving.config.check_graph import add_graph_findings
 from serving.config.findings import Finding, Severity
-from serving.config.protobuf import pb
-from serving.config.validate_graph import validate_ensemble_graph
 from serving.errors import InvalidArgumentError
 from serving.repository.layout import ModelDirectory, scan_model, scan_repository
 
@@ -125,27 +124,8 @@ def _is_model(directory: ModelDirectory) -> bool:
 
 def _check_ensembles(checks: dict[Path, ModelCheck]) -> None:
     """Rules between the models of one repository; a model checked alone has no others to meet."""
-    configs: dict[str, pb.ModelConfig] = {}
-    by_name: dict[str, ModelCheck] = {}
-    for path, check in checks.items():
-        name = path.resolve().name
-        by_name[name] = check
-        if check.effective is not None:
-            configs[name] = check.effective
-    if len(checks) < 2:
-        return
-    unavailable = {name for name, check in by_name.items() if _has_error(check)}
-    versions = {name: check.versions for name, check in by_name.items()}
-    found = validate_ensemble_graph(configs, unavailable=unavailable, versions=versions)
-    for name, findings in found.items():
-        parsed = by_name[name].parsed
-        by_name[name].findings += [
-            parsed.placed(item) if parsed is not None else item for item in findings
-        ]
-
-
-def _has_error(check: ModelCheck) -> bool:
-    return any(item.severity is Severity.ERROR for item in check.findings)
+    if len(checks) > 1:
+        add_graph_findings({path.resolve().name: check for path, check in checks.items()})
 
 
 def _lines(checked: Iterable[CheckedModel], *, notes: bool) -> Iterable[str]:

@@ -19,6 +19,7 @@ from console.catalog.signature import datatype_word, shape_text
 from console.repository import checks
 from serving.config import format as config_format
 from serving.config.check import ModelCheck, check_model
+from serving.config.check_graph import check_parts
 from serving.config.explain import Explanation, explain
 from serving.config.findings import Severity
 from serving.config.protobuf import pb
@@ -26,7 +27,12 @@ from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
 from serving.config.signature import TensorSignature
 
 PLACEHOLDER = "YOUR_TOKEN"
-ORIGIN_WORDS = {"file": "File", "model": "Model", "default": "Default"}
+ORIGIN_WORDS = {
+    "file": "File",
+    "override": "Load request",
+    "model": "Model",
+    "default": "Default",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class EffectiveField:
     path: str
     value: str
     origin: str
-    """file, model or default."""
+    """file, override, model or default."""
 
     @property
     def origin_word(self) -> str:
@@ -116,6 +122,7 @@ def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = ""
     `base_url` is the console's own address: snippets go through its gateway.
     """
     check = check_model(directory, config_text=text)
+    check_parts(check, directory.name, directory.parent)
     view = ConfigView(
         text=check.text if text is None else text,
         saved=saved,

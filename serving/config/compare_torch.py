@@ -51,6 +51,8 @@ def _position(name: str, tensors: tuple[TensorSignature, ...]) -> int | None:
 
 def compare_module(report: Report, module: ModuleSignature, file: str) -> None:
     """What the config says against the forward method of a TorchScript module."""
+    words = f"forward{_shown(module.arguments)} -> {module.result}"
+    report.note("input", f"{file} says: {words}", code=CODE)
     _compare_arguments(report, module, file)
     _compare_results(report, module, file)
 

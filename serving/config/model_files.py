@@ -102,6 +102,10 @@ def compare_with_config(report: Report, signature: FileSignature, file: str) -> 
 
 def _compare_trees(report: Report, trees: TreeSignature, file: str) -> None:
     """FIL takes one row of features for each item of the batch."""
+    objective = f", objective {trees.objective}" if trees.objective else ""
+    classes = f"{trees.classes} classes" if trees.classes > 1 else "one score"
+    words = f"{trees.features} features, {classes}{objective}"
+    report.note("input", f"{file} says: {words}", code=CODE)
     for index, item in enumerate(report.config.input):
         dims = list(item.dims)
         if dims and dims[-1] not in (-1, trees.features):

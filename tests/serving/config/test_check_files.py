@@ -240,3 +240,26 @@ def test_trees_are_compared(tmp_path, name, config, expected):
 
     assert len(found) == len(expected), found
     assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "config", "words"),
+    [
+        (
+            "model.pt",
+            model_bytes.torchscript("x: Tensor", "Tuple[Tensor, Tensor]"),
+            TORCH + XY,
+            "1/model.pt says: forward(x: Tensor) -> Tuple[Tensor, Tensor]",
+        ),
+        (
+            "model.txt",
+            model_bytes.lightgbm(7),
+            fil("lightgbm"),
+            "1/model.txt says: 7 features, one score, objective multiclass",
+        ),
+    ],
+)
+def test_what_the_file_tells_is_shown(tmp_path, name, content, config, words):
+    check = check_model(model(tmp_path, name, content, config))
+
+    assert words in [item.message for item in check.findings if item.severity is Severity.NOTE]
