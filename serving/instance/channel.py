@@ -185,6 +185,7 @@ class LoopChannel:
         self._socket.close()
         self._received.close()
         self._backlog.clear()
+        self._on_frame = self._on_error = _ignore
 
     def _readable(self) -> None:
         if self._is_open:
@@ -230,6 +231,10 @@ class LoopChannel:
                 return
             self._backlog.popleft()
         self._loop.remove_writer(self._socket.fileno())
+
+
+def _ignore(_: object) -> None:
+    """Takes the place of callbacks that are not called any more."""
 
 
 class BlockingChannel:

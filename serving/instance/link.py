@@ -90,6 +90,8 @@ class InstanceLink:
         except BaseException:
             self.kill()
             await asyncio.shield(self._ended)
+            if self._channel is not None:  # the process had ended before there was a channel
+                self._channel.close()
             raise
         self._is_started = True
 
@@ -102,6 +104,7 @@ class InstanceLink:
         except asyncio.CancelledError:
             # The socket must not be closed, and its number used again, before the fork.
             (await spawning).kill()
+            await asyncio.shield(self._ended)
             raise
 
     async def _wait_loaded(self, timeout_s: float) -> None:
@@ -233,6 +236,8 @@ class InstanceLink:
             self._channel.close()
         self._pool.close()
         self._peer.close()
+        # They know this object: without the circle its buffers are freed now, not by a collection.
+        self._channel = self._process = None
         if not self._ended.done():
             self._ended.set_result(report)
         if self._is_started:
