@@ -24,7 +24,7 @@ export function connect(element) {
     const words = sentence(state, at);
     if (text.textContent !== words) text.textContent = words;
     label.classList.toggle("is-stale", state === "stale");
-    label.classList.toggle("is-paused", state === "paused");
+    label.classList.toggle("is-paused", state === "paused" || state === "connecting");
     document.documentElement.toggleAttribute("data-stale", state === "stale");
   }
 
