@@ -241,6 +241,8 @@ CONCH_GATEWAY_TIMEOUT_SECONDS = env_int("CONCH_GATEWAY_TIMEOUT_SECONDS", 300, mi
 CONCH_UPLOAD_MAX_BYTES = env_int("CONCH_UPLOAD_MAX_BYTES", 64 << 30, minimum=1)
 CONCH_UPLOAD_MAX_FILES = env_int("CONCH_UPLOAD_MAX_FILES", 20_000, minimum=1)
 CONCH_UPLOAD_KEEP_DAYS = env_int("CONCH_UPLOAD_KEEP_DAYS", 7, minimum=1)
+# What uploads leave free on the disk of the repository.
+CONCH_KEEP_FREE_BYTES = env_int("CONCH_KEEP_FREE_BYTES", 256 << 20)
 CONCH_TRASH_DAYS = env_int("CONCH_TRASH_DAYS", 30, minimum=1)
 # A load without an answer after this long has failed; longer than the core's own deadline.
 CONCH_OPERATION_SECONDS = env_int("CONCH_OPERATION_SECONDS", 660, minimum=1)

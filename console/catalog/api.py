@@ -15,6 +15,7 @@ from console.catalog import config_view, selectors
 from console.catalog.config_pages import base_url
 from console.catalog.filters import ModelFilters
 from console.catalog.selectors import ModelRow
+from console.core.bodies import Body, checked
 from console.core.permissions import RoleViewer
 from console.repository import configs, services
 from serving.errors import NotFoundError
@@ -56,7 +57,7 @@ class ModelDetailSerializer(ModelSerializer):
     placements = PlacementSerializer(many=True, source="observed.placements")
 
 
-class CheckRequestSerializer(serializers.Serializer[Any]):
+class CheckRequestSerializer(Body):
     text = serializers.CharField(
         allow_blank=True, trim_whitespace=False, max_length=configs.MAX_CONFIG_BYTES
     )
@@ -98,9 +99,7 @@ class CheckConfigView(APIView):
     )
     def post(self, request: Request, name: str) -> Response:
         """Findings about a text as this model's config.pbtxt, and what it means. Saves nothing."""
-        body = CheckRequestSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        view = inspect(name, body.validated_data["text"])
+        view = inspect(name, checked(CheckRequestSerializer, request)["text"])
         return Response(check_body(view))
 
 

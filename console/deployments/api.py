@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework import serializers
@@ -12,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.core import workers as fleet
+from console.core.bodies import checked
 from console.core.permissions import RoleOperator, RoleViewer
 from console.deployments import selectors, services
 from console.deployments.choices import Action, DeploymentState
@@ -36,20 +35,13 @@ FILTERS = [
 ]
 
 
-def _checked(shape: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    serializer = shape(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    data: dict[str, Any] = serializer.validated_data
-    return data
-
-
 class Load(APIView):
     permission_classes = (RoleOperator,)
 
     @extend_schema(request=LoadRequest, responses={202: DeploymentShape})
     def post(self, request: Request, model: str) -> Response:
         """Want the model served and load it; follow the deployment for the outcome."""
-        data = _checked(LoadRequest, request)
+        data = checked(LoadRequest, request)
         deployment = services.load_model(actor=request.user, model=model, **data)
         return _started(deployment.pk)
 
@@ -60,7 +52,7 @@ class Unload(APIView):
     @extend_schema(request=UnloadRequest, responses={202: DeploymentShape})
     def post(self, request: Request, model: str) -> Response:
         """Want the model, or one version of it, no longer served."""
-        data = _checked(UnloadRequest, request)
+        data = checked(UnloadRequest, request)
         deployment = services.unload_model(actor=request.user, model=model, **data)
         return _started(deployment.pk)
 

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 from rest_framework import serializers
 
+from console.core.bodies import Body
 from console.deployments.models import Deployment, DeploymentTarget, DesiredModel
 
 
-class LoadRequest(serializers.Serializer[Any]):
+class LoadRequest(Body):
     versions = serializers.ListField(
         child=serializers.IntegerField(min_value=0),
         required=False,
@@ -30,7 +31,7 @@ class LoadRequest(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
 
 
-class UnloadRequest(serializers.Serializer[Any]):
+class UnloadRequest(Body):
     version = serializers.IntegerField(
         required=False, allow_null=True, default=None, min_value=0, help_text="Null: the model."
     )

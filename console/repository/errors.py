@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from serving.errors import AlreadyExistsError, InvalidArgumentError
@@ -25,6 +27,38 @@ class RefusedError(InvalidArgumentError):
     @property
     def api_detail(self) -> dict[str, Any]:
         return {"findings": self.findings} if self.findings else {}
+
+
+class StorageError(RefusedError):
+    """The disk of the repository does not take what should be written."""
+
+    api_status = 507
+    api_code = "storage"
+
+
+_DISK_FAULTS = {
+    errno.ENOSPC: "it is full: delete old versions, discard open uploads, or enlarge it",
+    errno.EDQUOT: "its quota is used up",
+    errno.EFBIG: "its file system or a limit of the process allows no file of this size",
+    errno.EROFS: "it is mounted read-only",
+    errno.EACCES: "the console may not write there: mend the rights of the folder",
+    errno.EPERM: "the console may not write there: mend the rights of the folder",
+    errno.EIO: "it reports an input/output error",
+}
+
+
+@contextmanager
+def disk_faults() -> Iterator[None]:
+    """Names a disk that does not take a write (StorageError); a decorator as well."""
+    try:
+        yield
+    except OSError as error:
+        words = _DISK_FAULTS.get(error.errno or 0)
+        if words is None:
+            raise
+        raise StorageError(
+            f"The disk of the model repository takes no write ({words}); nothing was changed."
+        ) from error
 
 
 class LostUpdateError(AlreadyExistsError):

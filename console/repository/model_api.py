@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from console.core.bodies import checked
 from console.core.permissions import RoleAdmin, RoleViewer
 from console.repository import checks, configs, selectors, services
 from console.repository.download import Download
@@ -22,7 +23,7 @@ from console.repository.serializers import (
     SavedConfigShape,
     TrashShape,
 )
-from console.repository.upload_api import ReadOrOperate, checked
+from console.repository.upload_api import ReadOrOperate
 from serving.errors import NotFoundError
 
 PATH = OpenApiParameter("path", str, description="Folder within the model; empty for the model.")

@@ -6,11 +6,12 @@ from typing import Any
 
 from rest_framework import serializers
 
+from console.core.bodies import Body
 from console.repository.configs import MAX_CONFIG_BYTES
 from console.repository.models import ConfigRevision, Upload
 
 
-class UploadCreate(serializers.Serializer[Any]):
+class UploadCreate(Body):
     file_name = serializers.CharField(
         required=False,
         allow_blank=True,
@@ -38,12 +39,12 @@ class UploadCreate(serializers.Serializer[Any]):
     )
 
 
-class UploadChange(serializers.Serializer[Any]):
+class UploadChange(Body):
     model = serializers.CharField(required=False, allow_blank=True, default="", max_length=128)
     version = serializers.CharField(required=False, allow_blank=True, default="", max_length=24)
 
 
-class UploadPublish(serializers.Serializer[Any]):
+class UploadPublish(Body):
     load = serializers.BooleanField(required=False, default=False)
 
 
@@ -82,7 +83,7 @@ class OffsetShape(serializers.Serializer[Any]):
     offset = serializers.IntegerField()
 
 
-class ConfigText(serializers.Serializer[Any]):
+class ConfigText(Body):
     text = serializers.CharField(
         allow_blank=True, trim_whitespace=False, max_length=MAX_CONFIG_BYTES
     )
@@ -105,7 +106,7 @@ class ConfigShape(serializers.Serializer[Any]):
     findings = FindingRow(many=True)
 
 
-class PolicyShape(serializers.Serializer[Any]):
+class PolicyShape(Body):
     policy = serializers.DictField(
         help_text='{"latest": {"num_versions": 2}}, {"all": {}} or {"specific": {"versions": [1]}}'
     )

@@ -19,7 +19,7 @@ from console.repository import checks, configs, publishing, selectors, staging, 
 from console.repository.arrange import CONFIG_NAME
 from console.repository.choices import RevisionSource
 from console.repository.configs import config_sha256, read_config
-from console.repository.errors import RefusedError
+from console.repository.errors import RefusedError, disk_faults
 from console.repository.models import ConfigRevision, TrashEntry, Upload
 from console.repository.uploads import (
     change_wish,
@@ -61,6 +61,7 @@ class SavedConfig:
 
 
 @audit.records_refusals("publish upload", "upload")
+@disk_faults()
 def publish(*, actor: Any, upload: Upload, load: bool = False) -> Deployment | None:
     """Publish a checked upload, and load the model when asked to.
 
@@ -76,6 +77,7 @@ def publish(*, actor: Any, upload: Upload, load: bool = False) -> Deployment | N
 
 
 @audit.records_refusals("save config", "model")
+@disk_faults()
 def save_config(
     *,
     actor: Any,
@@ -204,6 +206,7 @@ def policy_words(policy: Mapping[str, Any]) -> str:
 
 
 @audit.records_refusals("delete version", "model")
+@disk_faults()
 def delete_version(*, actor: Any, model: str, version: int) -> TrashEntry:
     """Move a version into the trash; one that is wanted or served is refused.
 
@@ -218,6 +221,7 @@ def delete_version(*, actor: Any, model: str, version: int) -> TrashEntry:
 
 
 @audit.records_refusals("delete model", "model")
+@disk_faults()
 def delete_model(*, actor: Any, model: str) -> TrashEntry:
     """Move a model into the trash and forget that it was wanted; a served one is refused.
 
@@ -233,6 +237,7 @@ def delete_model(*, actor: Any, model: str) -> TrashEntry:
 
 
 @audit.records_refusals("restore", "entry")
+@disk_faults()
 def restore_deleted(*, actor: Any, entry: TrashEntry) -> None:
     """Put a deleted version or model back. Raises RefusedError, NotFoundError."""
     versions.restore(actor=actor, entry=entry)

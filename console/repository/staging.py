@@ -117,20 +117,22 @@ def append(place: StagingArea, path: str, source: IO[bytes], *, offset: int, lim
     target.parent.mkdir(parents=True, exist_ok=True)
     # Never truncates, never follows a link; the position is the file's own end.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    with os.fdopen(os.open(target, flags, 0o644), "ab") as out:
+    # Unbuffered: what a full disk refuses must not be tried again by the close.
+    with os.fdopen(os.open(target, flags, 0o644), "ab", buffering=0) as out:
         size = os.fstat(out.fileno()).st_size
         if size != offset:
             raise OffsetMismatchError(size)
         while chunk := source.read(COPY_BYTES):
             if size + len(chunk) > limit:
                 raise StagingFullError(f"'{path}' is larger than the {limit} bytes allowed.")
-            try:
-                out.write(chunk)
-                out.flush()
-            except OSError as error:
+            if shutil.disk_usage(target.parent).free - len(chunk) < settings.CONCH_KEEP_FREE_BYTES:
                 raise StagingFullError(
-                    f"'{path}' could not be stored: {error.strerror}."
-                ) from error
+                    f"'{path}' does not fit on the disk of the model repository, of which "
+                    f"{settings.CONCH_KEEP_FREE_BYTES} bytes stay free (CONCH_KEEP_FREE_BYTES)."
+                )
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[out.write(rest) :]
             size += len(chunk)
     return size
 

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from console.core.bodies import checked
 from console.core.exceptions import error_body
 from console.core.permissions import RoleOperator, RoleViewer
 from console.repository import selectors, services, staging
@@ -39,14 +40,6 @@ class ReadOrOperate(APIView):
     def get_permissions(self) -> list[Any]:
         safe = self.request.method in ("GET", "HEAD", "OPTIONS")
         return [RoleViewer() if safe else RoleOperator()]
-
-
-def checked(shape: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    """The validated body. Raises ValidationError with fields (400)."""
-    serializer = shape(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    data: dict[str, Any] = serializer.validated_data
-    return data
 
 
 class Uploads(ReadOrOperate):

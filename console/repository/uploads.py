@@ -20,7 +20,7 @@ from console.repository import staging
 from console.repository.arrange import CONFIG_NAME, NEXT_VERSION
 from console.repository.choices import OPEN_STATES, UploadState
 from console.repository.configs import MAX_CONFIG_BYTES
-from console.repository.errors import LostUpdateError, RefusedError
+from console.repository.errors import LostUpdateError, RefusedError, disk_faults
 from console.repository.models import Upload
 from console.repository.names import (
     NameRefusedError,
@@ -30,6 +30,7 @@ from console.repository.names import (
 )
 
 
+@disk_faults()
 def create_upload(
     *,
     actor: Any,
@@ -52,7 +53,7 @@ def create_upload(
             "sha256 must be 64 hexadecimal digits in lower case.",
             fields={"sha256": ["Write 64 hexadecimal digits in lower case."]},
         )
-    upload = Upload.objects.create(
+    upload = Upload(
         actor=actor,
         file_name=file_name,
         wished_model=model.strip(),
@@ -63,6 +64,7 @@ def create_upload(
         load_when_published=load,
     )
     staging.area(upload.id).create()
+    upload.save()
     audit.record(actor, "create upload", str(upload.id), {"file": file_name, "model": model})
     return upload
 
@@ -93,6 +95,7 @@ def _check_wish(model: str, version: str) -> None:
         raise RefusedError(str(error), fields={"version": [str(error)]}) from error
 
 
+@disk_faults()
 def receive(upload: Upload, source: IO[bytes], *, path: str = "", offset: int = 0) -> int:
     """Append bytes to one file of the upload; returns how many it has now.
 
@@ -179,6 +182,7 @@ def verify_announced_digest(upload: Upload) -> None:
         )
 
 
+@disk_faults()
 def edit_config(
     *, actor: Any, upload: Upload, text: str, expected_sha256: str | None = None
 ) -> Upload:
@@ -204,6 +208,7 @@ def edit_config(
     return validation.check_again(upload)
 
 
+@disk_faults()
 def change_wish(*, actor: Any, upload: Upload, model: str, version: str) -> Upload:
     """Another name or version for an upload that is checked; checks again, at once."""
     from console.repository import validation

@@ -119,6 +119,7 @@ def limits() -> ArchiveLimits:
         max_files=settings.CONCH_UPLOAD_MAX_FILES,
         max_file_bytes=settings.CONCH_UPLOAD_MAX_BYTES,
         max_total_bytes=2 * settings.CONCH_UPLOAD_MAX_BYTES,
+        keep_free_bytes=settings.CONCH_KEEP_FREE_BYTES,
     )
 
 

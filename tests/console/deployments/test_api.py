@@ -75,6 +75,21 @@ def test_load_answers_with_the_deployment_to_follow(
     assert send(client, "GET", "desired").json()[0]["versions"] == [1]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("unload", {"versions": [2]}), ("load", {"version": 2}), ("load", {"workers": ["gpu-1"]})],
+)
+def test_a_field_that_is_not_known_is_refused_not_skipped(
+    model: Path, login: Any, operator: Any, path: str, body: dict[str, Any]
+) -> None:
+    answer = send(login(operator), "POST", f"models/cat/{path}", body)
+
+    assert answer.status_code == 400
+    [name] = body
+    assert "There is no such field" in answer.json()["error"]["fields"][name][0]
+    assert not Deployment.objects.exists()
+
+
 def test_unload_of_one_version(
     model: Path, login: Any, operator: Any, committed: Committed, fake_workers: FakeWorkerClient
 ) -> None:

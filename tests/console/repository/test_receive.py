@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from console.repository import services, staging, uploads
-from console.repository.errors import RefusedError
+from console.repository.errors import RefusedError, StorageError
+from console.repository.models import Upload
 
 
 def test_chunks_continue_where_the_file_ends(repository: Path, operator: Any) -> None:
@@ -87,3 +91,43 @@ def test_a_bad_wish_is_refused_with_its_field(
         services.create_upload(actor=operator, **wishes)
 
     assert list(caught.value.fields) == [field]
+
+
+@contextmanager
+def no_room_for_files() -> Iterator[None]:
+    """The system refuses every byte that this process writes into a file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_takes_nothing_is_named_and_what_arrived_stays(
+    repository: Path, operator: Any
+) -> None:
+    upload = services.create_upload(actor=operator, file_name="m.zip")
+    uploads.receive(upload, io.BytesIO(b"abc"), offset=0)
+
+    with no_room_for_files(), pytest.raises(StorageError, match="takes no write"):
+        uploads.receive(upload, io.BytesIO(b"def"), offset=3)
+
+    assert uploads.receive(upload, io.BytesIO(b"def"), offset=3) == 6
+
+
+def test_an_upload_leaves_room_on_the_disk(repository: Path, operator: Any, settings: Any) -> None:
+    settings.CONCH_KEEP_FREE_BYTES = 1 << 60
+    upload = services.create_upload(actor=operator, file_name="m.zip")
+
+    with pytest.raises(RefusedError, match="CONCH_KEEP_FREE_BYTES"):
+        uploads.receive(upload, io.BytesIO(b"abc"), offset=0)
+
+
+def test_an_upload_that_finds_no_place_leaves_no_row(repository: Path, operator: Any) -> None:
+    (repository / ".conch").write_text("a file in the way")
+
+    with pytest.raises(OSError, match="Not a directory|exists"):
+        services.create_upload(actor=operator)
+
+    assert not Upload.objects.exists()
