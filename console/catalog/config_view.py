@@ -213,7 +213,9 @@ def _map_element(descriptor: FieldDescriptor) -> FieldDescriptor | None:
 
 def _scalar(descriptor: FieldDescriptor, value: Any) -> str:
     if descriptor.enum_type is not None:
-        return str(descriptor.enum_type.values_by_number[value].name)
+        # A config under repair may hold a number that has no name.
+        known = descriptor.enum_type.values_by_number.get(value)
+        return str(known.name if known is not None else value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)

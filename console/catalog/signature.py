@@ -45,7 +45,9 @@ def _output_notes(item: pb.ModelOutput) -> list[str]:
 
 def datatype_word(number: int) -> str:
     """The name on the wire: TYPE_STRING is BYTES there."""
-    name = str(pb.DataType.Name(number)).removeprefix("TYPE_")
+    # A config under repair may hold a number that has no name.
+    known = pb.DataType.DESCRIPTOR.values_by_number.get(number)
+    name = str(known.name if known is not None else number).removeprefix("TYPE_")
     return "BYTES" if name == "STRING" else name
 
 

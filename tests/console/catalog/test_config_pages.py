@@ -54,6 +54,31 @@ def test_a_check_finds_the_line_and_saves_nothing(echo: Path, login: Any, viewer
     assert saved(echo) == CONFIG
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'input { name: "x" data_type: 99 dims: 2 format: 9 }',
+        "instance_group { kind: 9 }",
+        "dynamic_batching { default_queue_policy { timeout_action: 7 } }",
+    ],
+)
+def test_a_number_without_a_name_is_a_finding_and_no_crash(
+    echo: Path, login: Any, operator: Any, text: str
+) -> None:
+    response = login(operator).post("/models/echo/config/check/", {"text": CONFIG + text})
+
+    assert response.status_code == 200
+    assert "is not a value of" in response.content.decode()
+
+
+def test_only_who_may_edit_is_offered_a_fix(
+    echo: Path, login: Any, operator: Any, viewer: Any
+) -> None:
+    for user, offered in ((operator, True), (viewer, False)):
+        page = login(user).post("/models/echo/config/check/", {"text": WRONG}).content.decode()
+        assert ("data-fix=" in page) is offered
+
+
 def test_an_operator_saves(echo: Path, login: Any, operator: Any) -> None:
     response = post(login(operator), OTHER)
 
@@ -195,6 +220,7 @@ class TestRest:
 
         assert body["is_valid"] is False
         assert body["findings"][0]["line"] == 4
+        assert body["findings"][0]["repair"]["kind"] == "replace"
 
     def test_explains_requests(self, echo: Path, login: Any, viewer: Any) -> None:
         body = login(viewer).get("/api/v1/models/echo/explain").json()
