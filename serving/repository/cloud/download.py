@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from serving.errors import UnavailableError
 from serving.repository.cloud.cache import BlobCache
-from serving.repository.cloud.store import ObjectStore, RemoteFile
+from serving.repository.cloud.store import ObjectStore, RemoteFile, given_up
 
 logger = logging.getLogger(__name__)
 
@@ -186,11 +186,11 @@ class Download:
 
     def _next(self, file: RemoteFile, start: int) -> list[bytes]:
         if self._stop.is_set():
-            raise UnavailableError("the download was given up")
+            raise given_up()
         ends = range(start, file.size, _RANGE_BYTES)[:_RANGES_AT_ONCE]
         ranges = [(begin, min(begin + _RANGE_BYTES, file.size)) for begin in ends]
         try:
-            chunks = self._store.read(file, ranges)
+            chunks = self._store.read(file, ranges, self._stop)
         except FileNotFoundError:
             raise self._changed(file) from None
         for (begin, end), chunk in zip(ranges, chunks, strict=True):

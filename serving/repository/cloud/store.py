@@ -7,12 +7,15 @@ threads; several may enter at once.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import datetime
 import hashlib
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +30,8 @@ T = TypeVar("T")
 Opener = Callable[[CloudUrl, dict[str, str], float], FileSystem]
 
 _PAUSES_S = (0.2, 1.0)
+_GLANCE_S = 0.2
+_NEVER = threading.Event()
 _LIST_FACTOR = 4
 """A listing is many answers, one for each thousand objects."""
 
@@ -112,14 +117,17 @@ class ObjectStore:
             return None
         return _remote_file(file.path, file.key, entry)
 
-    def read(self, file: RemoteFile, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read(
+        self, file: RemoteFile, ranges: Sequence[tuple[int, int]], stop: threading.Event
+    ) -> list[bytes]:
         """Byte ranges [start, end) of one object, fetched side by side.
 
-        Raises: FileNotFoundError when it is gone; UnavailableError.
+        Raises: FileNotFoundError when it is gone; UnavailableError, soon after `stop` is set too.
         """
         return self._attempt(
-            lambda filesystem: _read_ranges(filesystem, file.key, ranges, self._timeout_s),
+            lambda filesystem: _read_ranges(filesystem, file.key, ranges, self._timeout_s, stop),
             f"reading '{file.path}'",
+            stop,
         )
 
     def _ask(self, method: str, *args: Any, seconds: float, **options: Any) -> Any:
@@ -128,7 +136,9 @@ class ObjectStore:
             "listing" if method != "info" else "looking at a file",
         )
 
-    def _attempt(self, work: Callable[[FileSystem], T], what: str) -> T:
+    def _attempt(
+        self, work: Callable[[FileSystem], T], what: str, stop: threading.Event = _NEVER
+    ) -> T:
         """Raises FileNotFoundError as it is, everything else as ServingError."""
         pauses = list(_PAUSES_S)
         may_reopen = True
@@ -146,7 +156,8 @@ class ObjectStore:
                     if faults.is_timeout(error):
                         pauses = pauses[-1:]  # Long enough ago: once more, not twice.
                     logger.info("%s '%s' is tried again: %s", what, self.url, faults.told(error))
-                    threading.Event().wait(pauses.pop(0))
+                    if stop.wait(pauses.pop(0)):
+                        raise given_up() from error
                 else:
                     raise self._explained(error, fault, what) from error
 
@@ -204,33 +215,41 @@ def _call(filesystem: FileSystem, method: str, *args: Any, seconds: float, **opt
     asynchronous = getattr(filesystem, f"_{method}", None)
     if not inspect.iscoroutinefunction(asynchronous):
         return getattr(filesystem, method)(*args, **options)
-    return _in_time(filesystem, asynchronous, *args, seconds=seconds, **options)
+    return _in_time(filesystem, asynchronous(*args, **options), seconds, _NEVER)
 
 
 def _in_time(
-    filesystem: FileSystem, function: Callable[..., Any], *args: Any, seconds: float, **options: Any
-) -> Any:
-    """Run a coroutine on the thread of fsspec. Raises TimeoutError."""
-    from fsspec import asyn  # type: ignore[import-untyped]
+    filesystem: FileSystem, work: Coroutine[Any, Any, T], seconds: float, stop: threading.Event
+) -> T:
+    """Run a coroutine on the thread of fsspec. Raises TimeoutError; UnavailableError on `stop`."""
+    future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), filesystem.loop)
+    while not wait([future], _GLANCE_S).done:
+        if stop.is_set():
+            future.cancel()
+            raise given_up()
+    return future.result()
 
-    return asyn.sync(filesystem.loop, function, *args, timeout=seconds, **options)
+
+def given_up() -> UnavailableError:
+    return UnavailableError("the download was given up")
 
 
 def _read_ranges(
-    filesystem: FileSystem, key: str, ranges: Sequence[tuple[int, int]], seconds: float
+    filesystem: FileSystem,
+    key: str,
+    ranges: Sequence[tuple[int, int]],
+    seconds: float,
+    stop: threading.Event,
 ) -> list[bytes]:
     asynchronous = getattr(filesystem, "_cat_file", None)
     if not inspect.iscoroutinefunction(asynchronous):
         return [filesystem.cat_file(key, start=start, end=end) for start, end in ranges]
 
     async def gather() -> list[bytes]:
-        import asyncio
-
         reads = (asynchronous(key, start=start, end=end) for start, end in ranges)
         return list(await asyncio.gather(*reads))
 
-    found: list[bytes] = _in_time(filesystem, gather, seconds=seconds)
-    return found
+    return _in_time(filesystem, gather(), seconds, stop)
 
 
 def _below(key: str, place: str) -> str | None:
@@ -281,8 +300,6 @@ def _md5(entry: dict[str, Any], etag: str) -> str:
     if isinstance(told, (bytes, bytearray)):
         return bytes(told).hex()
     if isinstance(told, str):
-        import base64
-
         return base64.b64decode(told).hex()
     is_digest = len(etag) == 32 and all(digit in "0123456789abcdef" for digit in etag)
     return etag if is_digest and "ETag" in entry else ""

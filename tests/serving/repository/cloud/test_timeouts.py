@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 
 from serving.errors import UnavailableError
 from serving.repository.cloud.credentials import Credentials
-from serving.repository.cloud.store import ObjectStore
+from serving.repository.cloud.store import ObjectStore, RemoteFile
 from serving.repository.cloud.url import parse
 
 
@@ -35,6 +36,19 @@ def url(request: pytest.FixtureRequest, silent: str, monkeypatch: pytest.MonkeyP
         "gs": "gs://bucket/models",
         "as": "as://account1/container/models",
     }[request.param]
+
+
+def test_a_read_of_a_silent_store_can_be_given_up(url: str) -> None:
+    store = ObjectStore(parse(url), Credentials(), timeout_s=60)
+    file = RemoteFile("model", f"{store.url.key}/model", 10)
+    stop = threading.Event()
+    timer = threading.Timer(0.3, stop.set)
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(UnavailableError, match="given up"):
+        store.read(file, [(0, 10)], stop)
+    assert time.monotonic() - started < 8
+    timer.join()
 
 
 def test_a_silent_store_is_told_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
