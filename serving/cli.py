@@ -154,6 +154,7 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
             "model-load-thread-count", default.model_load_thread_count
         ),
         model_load_retry_count=values.get("model-load-retry-count", default.model_load_retry_count),
+        model_load_gpu_limits=dict(values.all("model-load-gpu-limit")),
         model_namespacing=values.get("model-namespacing", default.model_namespacing),
         model_config_name=values.get("model-config-name", default.model_config_name),
         model_load_timeout_secs=values.get(

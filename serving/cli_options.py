@@ -87,6 +87,13 @@ def config_name(text: str) -> str:
     return text
 
 
+def gpu_limit(text: str) -> tuple[int, float]:
+    match = re.fullmatch(r"([0-9]{1,4}):([01]|[01]?\.[0-9]{1,9})", text)
+    if match is None or float(match[2]) > 1:
+        raise OptionError("expects <device>:<fraction>, a fraction from 0 to 1, as in 0:0.8")
+    return int(match[1]), float(match[2])
+
+
 def path(text: str) -> Path:
     return Path(not_empty(text))
 
@@ -208,6 +215,14 @@ SUPPORTED: Sequence[Option] = (
         "<name>",
         "Take configs/<name>.pbtxt as the config of every model that has that file.",
         config_name,
+    ),
+    Option(
+        "model-load-gpu-limit",
+        "Model repository",
+        "<device>:<fraction>",
+        "Refuse loads to a GPU while more than this part of its memory is in use. Repeatable.",
+        gpu_limit,
+        is_repeatable=True,
     ),
     Option(
         "model-namespacing",
@@ -344,7 +359,6 @@ NOT_YET: frozenset[str] = frozenset(
         "metrics-config",
         "metrics-interval-ms",
         "min-supported-compute-capability",
-        "model-load-gpu-limit",
         "pinned-memory-pool-byte-size",
         "rate-limit",
         "rate-limit-resource",

@@ -53,6 +53,16 @@ def sample_gpus() -> list[GpuSample]:
     return [_sample(nvml, device) for device in _devices()] if nvml is not None else []
 
 
+def memory_in_use(index: int) -> float | None:
+    """The share of a device's memory that is taken, 0..1; None where nobody knows."""
+    nvml = _nvml()
+    if nvml is None:
+        return None
+    handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle) if handle is not None else None
+    return memory.used / memory.total if memory is not None and memory.total else None
+
+
 @cache
 def _nvml() -> Any:
     """The initialised library, or None."""

@@ -47,6 +47,8 @@ class ServerOptions:
     """Each repository is a namespace: the same model name may be served from several."""
     model_config_name: str = ""
     """Models that have configs/<name>.pbtxt take it as their config."""
+    model_load_gpu_limits: Mapping[int, float] = field(default_factory=dict)
+    """Device -> share of its memory; a load is refused while more than that is in use."""
     model_load_timeout_secs: float = 600.0
     """Deadline of LOADING; afterwards the load fails with a reason."""
     exit_timeout_secs: float = 30.0

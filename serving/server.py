@@ -339,6 +339,7 @@ class ModelServer:
             backend_config=options.backend_config,
             config_name=options.model_config_name,
             namespace=lifecycle.namespace,
+            gpu_limits=options.model_load_gpu_limits,
         )
         return RepositoryManager(
             roots,

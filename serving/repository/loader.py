@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving import devices
 from serving.backends.base import Backend, ModelContext
 from serving.backends.registry import BackendRegistry
 from serving.clock import Clock
@@ -23,7 +24,7 @@ from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
 from serving.config.report import Available
 from serving.config.validate import validate
-from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from serving.instance_set import InstanceChange
 from serving.model import Model
 from serving.repository import config_file, layout
@@ -58,6 +59,7 @@ class ModelLoader:
         backend_config: Mapping[str, Mapping[str, str]] | None = None,
         config_name: str = "",
         namespace: str = "",
+        gpu_limits: Mapping[int, float] | None = None,
     ) -> None:
         self._backends = backends
         self._clock = clock
@@ -66,6 +68,7 @@ class ModelLoader:
         self._backend_config = backend_config or {}
         self._config_name = config_name
         self._namespace = namespace
+        self._gpu_limits = gpu_limits or {}
         self._agents = AgentRegistry()
 
     def prepare(self, source: Source) -> Prepared:
@@ -172,7 +175,19 @@ class ModelLoader:
             spec = decode(config)
         except ValueError as error:
             raise InvalidArgumentError(f"{prepared.parsed.file}: {error}") from error
+        self._check_gpu_memory(spec)
         return ModelContext(spec, config, version, directory, settings), backend
+
+    def _check_gpu_memory(self, spec: ModelSpec) -> None:
+        """Raises UnavailableError while a device is fuller than --model-load-gpu-limit. REP-073."""
+        wanted = {gpu for group in spec.instance_groups for gpu in group.gpus}
+        for gpu in sorted(wanted & self._gpu_limits.keys()):
+            limit, in_use = self._gpu_limits[gpu], devices.memory_in_use(gpu)
+            if in_use is not None and in_use > limit:
+                raise UnavailableError(
+                    f"memory limit set for GPU {gpu} is {limit:.0%} and {in_use:.0%} is in use: "
+                    "unload another model first, or raise --model-load-gpu-limit"
+                )
 
     def _refuse_ensemble(
         self, source: Source, parsed: ParsedConfig, config: pb.ModelConfig

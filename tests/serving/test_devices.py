@@ -34,3 +34,10 @@ def test_every_gpu_has_a_name_a_uuid_and_figures():
     for sample in devices.sample_gpus():
         assert sample.memory_total_bytes
         assert 0 <= (sample.utilization or 0) <= 1
+
+
+def test_memory_in_use_is_a_share_or_unknown():
+    shares = [devices.memory_in_use(gpu.index) for gpu in devices.list_gpus()]
+
+    assert all(share is None or 0 <= share <= 1 for share in shares)
+    assert devices.memory_in_use(9999) is None
