@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from serving.config.repair import Edit
-from serving.config.tokens import END, IDENT, SLASHES, STRING, SYMBOL, Token, tokenize
+from serving.config.tokens import END, IDENT, SLASHES, SPACE, STRING, SYMBOL, Token, tokenize
 
 MAX_MISTAKES = 100
 CLOSER = {"{": "}", "<": ">", "[": "]"}
@@ -45,7 +45,9 @@ class Cursor:
     def _without_remarks(self, tokens: list[Token]) -> list[Token]:
         kept = []
         for token in tokens:
-            if token.kind == SLASHES:
+            if token.kind == SPACE:
+                self.mistakes.append(_odd_space(token))
+            elif token.kind == SLASHES:
                 message = "'//' does not start a comment here"
                 edit = Edit(token.start, token.start + 2, "#", "Write '#'")
                 self.mistakes.append(Mistake(token.start, message, "use '#'", edit=edit))
@@ -110,6 +112,16 @@ class Cursor:
                     depth -= 1
                     if depth <= 0:
                         return
+
+
+def _odd_space(token: Token) -> Mistake:
+    return Mistake(
+        token.start,
+        f"U+{ord(token.text):04X} is no space that a config may hold",
+        "write an ordinary space; it was probably copied from a web page",
+        edit=Edit(token.start, token.end, " ", "Write an ordinary space"),
+        is_fatal=True,
+    )
 
 
 def replaced(token: Token, text: str) -> Edit:

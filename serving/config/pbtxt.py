@@ -18,7 +18,7 @@ from serving.config.findings import Finding, Severity
 from serving.config.mend import Mender
 from serving.config.protobuf import pb
 from serving.config.repair import Edit, to_repair
-from serving.config.tokens import SLASHES, Lines, tokenize
+from serving.config.tokens import SLASHES, SPACE, Lines, tokenize
 from serving.config.walker import Walker
 
 MAX_FINDINGS = 50
@@ -68,7 +68,7 @@ class ParsedConfig:
 
     @cached_property
     def mender(self) -> Mender:
-        tokens = [token for token in tokenize(self.text) if token.kind != SLASHES]
+        tokens = [token for token in tokenize(self.text) if token.kind not in (SLASHES, SPACE)]
         return Mender(self.text, tokens, self.places)
 
     def finding(

@@ -196,6 +196,12 @@ def _check_string(token: Token, field: FieldInfo) -> Problem | None:
             f"add {text[0]} at its end",
             edit=_closed(token),
         )
+    if "\0" in text:
+        return Problem(
+            f"the string of '{field.name}' holds a NUL character",
+            "write \\000 if it is meant, else remove it",
+            is_fatal=True,
+        )
     if "\\" in text and not _readable(text):
         return Problem(
             f"bad escape in the string of '{field.name}': {text}",
@@ -246,6 +252,8 @@ def _unescape(text: str) -> bytes:
 
 def _check(token: Token, field: FieldInfo) -> Problem | None:
     """None when the token is a value of the field (numbers, booleans, enums)."""
+    if token.text[:1] == "+" and token.kind == NUMBER:
+        return _signed(token, field)
     try:
         if field.kind == "enum":
             return _check_enum(token, field)
@@ -258,6 +266,17 @@ def _check(token: Token, field: FieldInfo) -> Problem | None:
     except ValueError:
         return _wrong(token, field)
     return None
+
+
+def _signed(token: Token, field: FieldInfo) -> Problem:
+    # Python's parser reads it, Triton's does not.
+    bare = token.text[1:]
+    return Problem(
+        f"a number has no '+' before it: {token.text} for '{field.name}'",
+        f"write {bare}",
+        is_fatal=True,
+        edit=Edit(token.start, token.end, bare, f"Write {bare}") if bare else None,
+    )
 
 
 def _check_integer(token: Token, field: FieldInfo) -> Problem | None:

@@ -14,12 +14,15 @@ IDENT = "ident"
 NUMBER = "number"
 STRING = "string"
 SLASHES = "slashes"
+SPACE = "space"
+"""White space that is not ASCII: Python's parser skips it, Triton's refuses it."""
 PLACEHOLDER = "placeholder"
 SYMBOL = "symbol"
 END = "end"
 
 _TOKEN = re.compile(
-    r"""(?P<skip>(?:\s|\#[^\n]*)+)
+    r"""(?P<skip>(?:[ \t\r\n\v\f]|\#[^\n]*)+)
+    |(?P<space>\s)
     |(?P<ident>[a-zA-Z_][0-9a-zA-Z_+-]*)
     |(?P<number>(?:[0-9+-]|\.[0-9])[0-9a-zA-Z_.+-]*)
     |(?P<string>"[^"\n\\]*(?:(?:\\.)+[^"\n\\]*)*(?:"|\\?(?=\n|\Z))

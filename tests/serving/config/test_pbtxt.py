@@ -212,3 +212,28 @@ def test_text_that_is_not_utf8_is_a_finding_with_its_place(tmp_path):
 
     assert text is None
     assert (findings[0].line, findings[0].column) == (2, 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("max_batch_size:\u00a04", (1, 16), "U+00A0"),
+        ("# \u00a0 in a remark\n\u2003max_batch_size: 4", (2, 1), "U+2003"),
+        ("max_batch_size: +4", (1, 17), "no '+'"),
+        ('backend: "a\0b"', (1, 10), "NUL"),
+    ],
+)
+def test_what_pythons_parser_reads_and_tritons_does_not_is_refused(text, place, words):
+    parsed = parse(text)
+
+    assert parsed.config is None
+    (finding,) = parsed.findings
+    assert (finding.line, finding.column) == place
+    assert words in finding.message
+
+
+def test_odd_spaces_in_strings_and_remarks_are_fine():
+    parsed = parse('backend: "a\u00a0b" # \u00a0')
+
+    assert parsed.config is not None
+    assert parsed.config.backend == "a\u00a0b"
