@@ -11,17 +11,15 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from console.catalog import config_view
-from console.catalog.config_view import ConfigView
 from console.catalog.forms import ConfigForm
-from console.catalog.views import page
+from console.catalog.saved import saved_text, view_of_saved
+from console.catalog.tabs import page
+from console.core.diff import diff_lines
 from console.core.permissions import Role, check_role, has_role, require_role
 from console.repository import selectors as repository_selectors
 from console.repository import services as repository
 from console.repository.errors import LostUpdateError, RefusedError
-from serving.config import pbtxt
-from serving.config.protobuf import pb
 from serving.errors import NotFoundError, ServingError
-from serving.repository.layout import ModelDirectory
 
 REVISIONS_SHOWN = 30
 # The largest number that the column of revision numbers holds.
@@ -31,29 +29,6 @@ MAX_REVISION = 2**31 - 1
 def base_url(request: HttpRequest) -> str:
     """The console's address as this person reached it."""
     return request.build_absolute_uri("/").rstrip("/")
-
-
-def saved_text(directory: ModelDirectory) -> str | None:
-    """config.pbtxt as it lies on disk; None where there is none."""
-    if directory.config_path is None:
-        return None
-    try:
-        return directory.config_path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-
-
-def saved_config(directory: ModelDirectory) -> pb.ModelConfig | None:
-    """The config on disk as it parses; None where there is none or it does not."""
-    text = saved_text(directory)
-    return None if text is None else pbtxt.parse(text).config
-
-
-def view_of_saved(directory: ModelDirectory) -> tuple[ConfigView, pb.ModelConfig | None]:
-    """(the check of what is on disk, the effective config or None)."""
-    text = saved_text(directory)
-    view = config_view.inspect(directory.path, text=text, saved=text or "")
-    return view, view.effective_config
 
 
 def _context(
@@ -131,7 +106,7 @@ def _conflict(request: HttpRequest, name: str, text: str, error: LostUpdateError
         "text": text,
         "current_text": error.current_text,
         "current_sha256": error.current_sha256,
-        "diff": config_view.diff_lines(error.current_text, text, "now", "yours"),
+        "diff": diff_lines(error.current_text, text, "now", "yours"),
         "message": str(error),
     }
     return render(request, "catalog/config_conflict.html", context, status=409)
@@ -167,7 +142,7 @@ def revision(request: HttpRequest, name: str, number: int) -> HttpResponse:
     saved = (saved_text(directory) if directory else None) or ""
     context |= {
         "revision": chosen,
-        "diff": config_view.diff_lines(saved, chosen.text, "now", f"revision {number}"),
+        "diff": diff_lines(saved, chosen.text, "now", f"revision {number}"),
         "expected_sha256": repository.config_sha256(saved),
         "back": reverse("catalog:config", args=[name]),
     }

@@ -5,7 +5,6 @@ must look like. Pure reads; any thread.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -16,6 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from console.catalog.signature import datatype_word, shape_text
+from console.core.diff import DiffLine, diff_lines
 from console.repository import checks
 from serving.config import format as config_format
 from serving.config.check import ModelCheck, check_model
@@ -59,17 +59,6 @@ class TensorComparison:
     @property
     def differs(self) -> bool:
         return bool(self.in_config and self.in_model) and self.in_config != self.in_model
-
-
-@dataclass(frozen=True, slots=True)
-class DiffLine:
-    sign: str
-    """`+`, `-`, `@` for a place, or a space."""
-    text: str
-
-    @property
-    def kind(self) -> str:
-        return {"+": "added", "-": "removed", "@": "place"}.get(self.sign, "same")
 
 
 @dataclass(slots=True)
@@ -219,14 +208,6 @@ def _scalar(descriptor: FieldDescriptor, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def diff_lines(before: str, after: str, before_name: str, after_name: str) -> list[DiffLine]:
-    """A unified diff without its two head lines; empty for equal texts."""
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), before_name, after_name, lineterm=""
-    )
-    return [DiffLine(line[0], line if line[0] == "@" else line[1:]) for line in list(lines)[2:]]
 
 
 def comparison(check: ModelCheck) -> list[TensorComparison]:

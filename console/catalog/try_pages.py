@@ -8,7 +8,8 @@ from django.views.decorators.http import require_GET
 
 from console.catalog import try_it
 from console.catalog.descriptions import describe_somewhere
-from console.catalog.views import page
+from console.catalog.saved import view_of_saved
+from console.catalog.tabs import page
 from console.core.permissions import Role, has_role, require_role
 from serving.config import json_form
 from serving.errors import NotFoundError
@@ -40,8 +41,6 @@ def try_model(request: HttpRequest, name: str) -> HttpResponse:
 @require_role(Role.VIEWER)
 def labels(request: HttpRequest, name: str) -> HttpResponse:
     """The label file of `?output=` as JSON."""
-    from console.catalog.config_pages import view_of_saved
-
     directory = page(name, "try")["header"].directory
     if directory is None:
         raise Http404(f"The repository has no files of '{name}'.")

@@ -10,9 +10,9 @@ from django.views.decorators.http import require_GET, require_POST
 from console.catalog import policy as policies
 from console.catalog import selectors
 from console.catalog.actions import attempt
-from console.catalog.config_pages import saved_config
 from console.catalog.forms import PolicyForm
-from console.catalog.views import TABS, page
+from console.catalog.saved import saved_config
+from console.catalog.tabs import TABS, page
 from console.core.permissions import Role, require_role
 from console.deployments import services as deployments
 from console.repository import services as repository

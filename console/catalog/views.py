@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -15,21 +15,15 @@ from console.catalog.actions import attempt
 from console.catalog.descriptions import describe_everywhere
 from console.catalog.filters import ModelFilters
 from console.catalog.policy import in_words
+from console.catalog.saved import view_of_saved
 from console.catalog.signature import scheduler_words, tensors
+from console.catalog.tabs import page
 from console.core import audit
 from console.core.permissions import Role, check_role, require_role
 from console.deployments import selectors as deployment_selectors
 from console.deployments import services as deployments
 from serving.errors import NotFoundError, ServingError
 
-TABS = [
-    ("model", "Summary"),
-    ("versions", "Versions"),
-    ("config", "Config"),
-    ("statistics", "Statistics"),
-    ("try", "Try it"),
-    ("history", "History"),
-]
 HISTORY_LENGTH = 50
 REFUSALS_SHOWN = 5
 DIGEST_LENGTH = 64
@@ -89,30 +83,10 @@ def _nothing_chosen() -> None:
     raise NotFoundError("No model was chosen: tick at least one in the list.")
 
 
-def page(name: str, tab: str, **context: Any) -> dict[str, Any]:
-    """The context of one tab: header, tabs, and what the tab adds. Raises Http404."""
-    try:
-        header = selectors.model_header(name)
-    except NotFoundError as error:
-        raise Http404(str(error)) from error
-    tabs = [
-        {
-            "label": label,
-            "url": reverse(f"catalog:{route}", args=[name]),
-            "is_current": route == tab,
-        }
-        for route, label in TABS
-    ]
-    title = dict(TABS)[tab]
-    return {"header": header, "tabs": tabs, "tab": tab, "tab_title": title, **context}
-
-
 @require_GET
 @require_role(Role.VIEWER)
 def model(request: HttpRequest, name: str) -> HttpResponse:
     """Summary: what it is, what it takes and gives, where it runs."""
-    from console.catalog.config_pages import view_of_saved
-
     context = page(name, "model")
     directory = context["header"].directory
     if directory is not None:

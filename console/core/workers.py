@@ -46,3 +46,16 @@ def known() -> tuple[list[WorkerInfo], str]:
     except Exception as error:
         logger.warning("the worker registry cannot be read: %s", error)
         return [], f"The worker registry (Redis) cannot be read: {error}"
+
+
+def served_versions(model: str) -> list[str]:
+    """Versions that some connected worker serves, as its last heartbeat said."""
+    return sorted(
+        {
+            row.version
+            for worker in known()[0]
+            if not worker.is_gone
+            for row in worker.models
+            if row.name == model and row.state == "READY"
+        }
+    )

@@ -12,5 +12,9 @@ class DeploymentsConfig(AppConfig):
     name = "console.deployments"
 
     def ready(self) -> None:
+        from console.deployments import services
+        from console.repository import deploying
+
+        deploying.register(services)
         # The extension registers itself by being defined.
         import_module("console.deployments.openapi")

@@ -142,19 +142,6 @@ def _end_phase(deployment: Deployment) -> Phase:
     return Phase(f"Not {label.lower()}", deployment.state, deployment.finished_at)
 
 
-def served_versions(model: str) -> list[str]:
-    """Versions that some connected worker serves, as its last heartbeat said."""
-    return sorted(
-        {
-            row.version
-            for worker in fleet.known()[0]
-            if not worker.is_gone
-            for row in worker.models
-            if row.name == model and row.state == "READY"
-        }
-    )
-
-
 def serving_workers(model: str) -> list[tuple[str, list[str]]]:
     """(worker, versions it serves) of every connected worker that serves the model."""
     rows = []

@@ -14,7 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
 from console.core.permissions import require_role
-from console.deployments import selectors as deployments
+from console.core.workers import served_versions
 from console.repository import checks, selectors, services, staging
 from console.repository.arrange import CONFIG_NAME
 from console.repository.download import Download
@@ -90,7 +90,7 @@ def _config_beside(listing: selectors.Listing) -> selectors.Entry | None:
 
 
 def _served(model: str) -> list[str]:
-    return deployments.served_versions(model) if model else []
+    return served_versions(model) if model else []
 
 
 def _file(request: HttpRequest, path: str, found: Path) -> HttpResponse:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
 from console.core import audit
-from console.deployments import services as deployments
-from console.deployments.models import Deployment
 from console.repository import checks, configs, publishing, selectors, staging, versions
 from console.repository.arrange import CONFIG_NAME
 from console.repository.choices import RevisionSource
 from console.repository.configs import config_sha256, read_config
+from console.repository.deploying import deployments
 from console.repository.errors import RefusedError, disk_faults
 from console.repository.models import ConfigRevision, TrashEntry, Upload
 from console.repository.uploads import (
@@ -32,6 +31,9 @@ from console.repository.uploads import (
 )
 from console.repository.validation import validate_upload
 from serving.config.policy_edit import set_version_policy as edit_version_policy
+
+if TYPE_CHECKING:
+    from console.deployments.models import Deployment
 
 __all__ = [
     "SavedConfig",
@@ -71,7 +73,7 @@ def publish(*, actor: Any, upload: Upload, load: bool = False) -> Deployment | N
     upload.refresh_from_db()
     if not load:
         return None
-    return deployments.load_model(
+    return deployments().load_model(
         actor=actor, model=upload.model, reason="Published by upload", upload=upload
     )
 
@@ -106,7 +108,7 @@ def save_config(
         revision = _write_revision(actor, model, before, text, source, reason)
     deployment = None
     if load:
-        deployment = deployments.load_model(
+        deployment = deployments().load_model(
             actor=actor, model=model, reason=reason or f"Config r{revision.number} saved"
         )
     return SavedConfig(revision, deployment)
@@ -212,7 +214,7 @@ def delete_version(*, actor: Any, model: str, version: int) -> TrashEntry:
 
     Raises NotFoundError, RefusedError.
     """
-    serving = deployments.workers_serving(model, version)
+    serving = deployments().workers_serving(model, version)
     if serving:
         raise RefusedError(
             f"Version {version} of '{model}' is served by {', '.join(serving)}. Unload it first."
@@ -228,11 +230,11 @@ def delete_model(*, actor: Any, model: str) -> TrashEntry:
     Raises NotFoundError, RefusedError.
     """
     configs.model_directory(model)
-    serving = deployments.workers_serving(model)
+    serving = deployments().workers_serving(model)
     if serving:
         raise RefusedError(f"'{model}' is served by {', '.join(serving)}. Unload it first.")
     entry = versions.delete_model_files(actor=actor, model=model)
-    deployments.forget_model(model)
+    deployments().forget_model(model)
     return entry
 
 
