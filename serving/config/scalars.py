@@ -252,8 +252,8 @@ def _unescape(text: str) -> bytes:
 
 def _check(token: Token, field: FieldInfo) -> Problem | None:
     """None when the token is a value of the field (numbers, booleans, enums)."""
-    if token.text[:1] == "+" and token.kind == NUMBER:
-        return _signed(token, field)
+    if token.kind == NUMBER and (token.text[:1] == "+" or "_" in token.text):
+        return _pythonic(token, field)
     try:
         if field.kind == "enum":
             return _check_enum(token, field)
@@ -268,11 +268,11 @@ def _check(token: Token, field: FieldInfo) -> Problem | None:
     return None
 
 
-def _signed(token: Token, field: FieldInfo) -> Problem:
-    # Python's parser reads it, Triton's does not.
-    bare = token.text[1:]
+def _pythonic(token: Token, field: FieldInfo) -> Problem:
+    # Python's parser reads these numbers, Triton's does not.
+    bare = token.text.lstrip("+").replace("_", "")
     return Problem(
-        f"a number has no '+' before it: {token.text} for '{field.name}'",
+        f"'{token.text}' is no number for '{field.name}': no '+' before it, no '_' in it",
         f"write {bare}",
         is_fatal=True,
         edit=Edit(token.start, token.end, bare, f"Write {bare}") if bare else None,

@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from serving.config.findings import Severity, one_line
+from serving.config.findings import Severity, errors_of, one_line
+from serving.config.pbtxt import parse
 from serving.validate_command import check_paths
 from tests.conformance.config_cases import CASES, MODEL
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[str, str] = json.loads((HERE / "data/config_outcomes.json").read_text())
+TEXTS: list[dict[str, Any]] = json.loads((HERE / "data/config_texts.json").read_text())
+"""Damaged configs, and whether Triton's parser reads them."""
 DIFFERENCES = tomllib.loads((HERE / "known_config_differences.toml").read_text())
 DIFFERENT = {
     name for reasons in DIFFERENCES.values() for names in reasons.values() for name in names
@@ -63,3 +67,13 @@ def test_every_intended_difference_is_explained_to_users() -> None:
     ]
 
     assert unexplained == []
+
+
+def test_the_same_texts_are_read_and_refused() -> None:
+    differing = [
+        case["text"]
+        for case in TEXTS
+        if (not errors_of(parse(case["text"]).findings)) != case["parses"]
+    ]
+
+    assert differing == []

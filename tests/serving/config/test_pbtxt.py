@@ -220,6 +220,7 @@ def test_text_that_is_not_utf8_is_a_finding_with_its_place(tmp_path):
         ("max_batch_size:\u00a04", (1, 16), "U+00A0"),
         ("# \u00a0 in a remark\n\u2003max_batch_size: 4", (2, 1), "U+2003"),
         ("max_batch_size: +4", (1, 17), "no '+'"),
+        ("max_batch_size: 1_0", (1, 17), "no '_'"),
         ('backend: "a\0b"', (1, 10), "NUL"),
     ],
 )
