@@ -279,10 +279,9 @@ class ModelServer:
     ) -> None:
         """Returns when the model no longer gets requests; it drains in the background.
 
-        `unload_dependents` concerns models that only an ensemble brought in; no ensemble can be
-        loaded in this release, so there are none.
+        `unload_dependents`: parts that only this ensemble has brought in go too (REP-066).
         """
-        await self._controllable().unload(name, version)
+        await self._controllable().unload(name, version, with_parts=unload_dependents)
 
     def add_state_listener(self, callback: Callable[[IndexEntry], None]) -> None:
         """`callback` gets the row of every version that changes its state."""

@@ -29,6 +29,7 @@ from serving.instance_set import InstanceChange
 from serving.model import Model
 from serving.repository import config_file, layout
 from serving.repository.agents import Action, AgentRegistry, AgentSession
+from serving.repository.dependencies import parts_of
 from serving.repository.source import Source
 from serving.repository.version_policy import missing_versions, select_versions
 
@@ -46,6 +47,10 @@ class Prepared:
     directory: Path
     """Where the files are: that of the source, unless an agent has redirected the load."""
     agents: AgentSession | None = None
+
+    @property
+    def parts(self) -> Collection[str]:
+        return parts_of(self.config)
 
 
 class ModelLoader:

@@ -19,8 +19,10 @@ from serving.repository import override
 from serving.repository.agents import Action
 from serving.repository.attempts import Change, LoadAttempts
 from serving.repository.cloud.root import CloudRoot
+from serving.repository.index import index_rows
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.name_locks import NameLocks
+from serving.repository.parts import Parts
 from serving.repository.roots import Roots
 from serving.repository.served import LoadPlan, Served, is_current, plan
 from serving.repository.source import (
@@ -32,7 +34,7 @@ from serving.repository.source import (
     discard,
     superseded,
 )
-from serving.repository.states import DUPLICATE, UNLOADED, IndexEntry
+from serving.repository.states import DUPLICATE, IndexEntry
 from serving.repository.storage import ModelStamp, stamp_model
 from serving.repository.tasks import Tasks, cancel
 
@@ -67,6 +69,7 @@ class RepositoryManager:
             retries=load_retries,
         )
         self._locks = NameLocks()
+        self._parts = Parts(lifecycle, lambda name: self._load(name, LoadRequest()))
         self._load_timeout_s = load_timeout_s
         self._served: dict[str, Served] = {}
         self._is_closing = False
@@ -87,6 +90,7 @@ class RepositoryManager:
                 f"'config' must be specified for model file override of model '{name}'"
             )
         await self._tasks.to_the_end(self._load(name, request), f"the load of model '{name}'")
+        self._parts.note_asked_for(name)
 
     async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
         """Load the named models, or all there are. Returns what failed and why."""
@@ -111,30 +115,20 @@ class RepositoryManager:
     def is_known(self, name: str) -> bool:
         return self._lifecycle.is_known(name)
 
-    async def unload(self, name: str, version: int | None = None) -> None:
+    async def unload(
+        self, name: str, version: int | None = None, *, with_parts: bool = False
+    ) -> None:
         """Take the model, or one version, out of service; it drains in the background.
 
+        Ensembles that need it go with it; `with_parts`: and parts that it alone has brought in.
         An unknown name is no error (REP-065); an unknown version of a known one is.
         """
         check_model_name(name)
-        await self._tasks.to_the_end(self._unload(name, version), f"the unload of model '{name}'")
+        work = self._unload(name, version, with_parts=with_parts)
+        await self._tasks.to_the_end(work, f"the unload of model '{name}'")
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
-        listing = self._listing.names()
-        rows: list[IndexEntry] = []
-        for name in sorted(listing.keys() | self._lifecycle.names()):
-            entries = [
-                entry
-                for entry in self._lifecycle.entries(name)
-                if name in listing or entry.reason != UNLOADED
-            ]
-            if len(listing.get(name, ())) > 1:
-                rows.append(IndexEntry(name, None, "UNAVAILABLE", DUPLICATE))
-                entries = [entry for entry in entries if entry.reason != DUPLICATE]
-            elif not entries and name in listing and not ready_only:
-                rows.append(IndexEntry(name))
-            rows.extend(entry for entry in entries if not ready_only or entry.state == "READY")
-        return rows
+        return index_rows(self._listing.names(), self._lifecycle, ready_only=ready_only)
 
     async def close(self, timeout_s: float) -> bool:
         """Refuse new work, drain everything. False when something had not ended in time."""
@@ -234,6 +228,7 @@ class RepositoryManager:
         try:
             await self._fetch(source)
             prepared = await self._attempts.prepare(source)
+            await self._bring_parts(prepared)
         except ServingError as error:
             raise self._unprepared(name, error.message) from error
         except Exception as error:
@@ -256,6 +251,13 @@ class RepositoryManager:
             leaving.append(self._tasks.spawn(change.pending.commit(), "drain"))
             self._lifecycle.note_change(name, version)
         return leaving
+
+    async def _bring_parts(self, prepared: PreparedModel) -> None:
+        try:
+            await self._parts.bring(prepared.source.name, prepared.parts)
+        except BaseException:
+            self._attempts.tell(prepared, Action.LOAD_FAIL)
+            raise
 
     def _unprepared(self, name: str, reason: str) -> ModelLoadError:
         self._lifecycle.fail_model(name, reason)
@@ -320,7 +322,14 @@ class RepositoryManager:
 
     # Unloading
 
-    async def _unload(self, name: str, version: int | None) -> None:
+    async def _unload(self, name: str, version: int | None, *, with_parts: bool) -> None:
+        names = [name]
+        if version is None:
+            names = self._parts.leaving(name, with_parts=with_parts)
+        for leaving in names:
+            await self._unload_one(leaving, version)
+
+    async def _unload_one(self, name: str, version: int | None) -> None:
         async with self._locks.held(name):
             known = [
                 entry.version

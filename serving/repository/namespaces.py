@@ -110,10 +110,12 @@ class Repositories:
         await asyncio.gather(*(attempt(name) for name in dict.fromkeys(names)))
         return failed
 
-    async def unload(self, name: str, version: int | None = None) -> None:
+    async def unload(
+        self, name: str, version: int | None = None, *, with_parts: bool = False
+    ) -> None:
         check_model_name(name)
         knowing = [manager for manager in self.managers if manager.is_known(name)]
-        await _all_of([manager.unload(name, version) for manager in knowing])
+        await _all_of([manager.unload(name, version, with_parts=with_parts) for manager in knowing])
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
         rows = [row for item in self.managers for row in item.index(ready_only=ready_only)]

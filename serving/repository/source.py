@@ -78,6 +78,10 @@ class PreparedModel(Protocol):
         """What is to be served."""
 
     @property
+    def parts(self) -> Collection[str]:
+        """Models that must serve before this one can."""
+
+    @property
     def agents(self) -> AgentSession | None:
         """Whom to tell what becomes of the load."""
 

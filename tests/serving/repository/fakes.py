@@ -41,6 +41,7 @@ class FakePrepared:
     source: Source
     versions: Collection[int]
     agents: Any = None
+    parts: Collection[str] = ()
 
 
 @dataclass
@@ -62,7 +63,9 @@ class FakeLoader:
         if (source.directory / "surprise").exists():
             raise RuntimeError("surprise")
         versions: Collection[int] = source.request.versions or source.stamp.versions
-        return FakePrepared(source, versions)
+        parts = source.directory / "parts"
+        names = parts.read_text().split() if parts.exists() else []
+        return FakePrepared(source, versions, parts=names)
 
     async def load_version(self, prepared: FakePrepared, version: int, threads: Executor) -> Any:
         path = prepared.source.directory / str(version) / "model"

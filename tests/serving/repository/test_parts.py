@@ -1,0 +1,125 @@
+"""Models that need others (REP-058, REP-066): order of loads, and what an unload takes along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serving.errors import ModelLoadError
+from serving.repository.lifecycle import Lifecycle
+from serving.repository.load_threads import LoadThreads
+from serving.repository.manager import RepositoryManager
+from tests.serving.repository.fakes import FakeLoader, write_model
+from tests.waiting import wait_until
+
+
+class Bench:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.loader = FakeLoader()
+        self.lifecycle = Lifecycle()
+        self.manager = RepositoryManager([root], self.lifecycle, self.loader, LoadThreads())
+
+    def write(self, name: str, *parts: str, content: str = "x") -> None:
+        (write_model(self.root, name, v1=content) / "parts").write_text(" ".join(parts))
+
+    def order(self) -> list[str]:
+        return [model.name for model in self.loader.loaded]
+
+    def ready(self) -> list[str]:
+        return sorted(
+            name for name in self.lifecycle.names() if self.lifecycle.ready_versions(name)
+        )
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    bench.write("outer", "inner", "c")
+    bench.write("inner", "a", "b")
+    bench.write("other", "b")
+    for name in "abc":
+        bench.write(name)
+    yield bench
+    bench.loader.release.set()
+    await bench.manager.close(5)
+
+
+async def test_rep_058_load_brings_its_parts_first(bench):
+    await bench.manager.load("outer")
+
+    order = bench.order()
+    assert sorted(order) == ["a", "b", "c", "inner", "outer"]
+    assert max(order.index("a"), order.index("b")) < order.index("inner") < order.index("outer")
+
+
+async def test_rep_058_load_of_all_loads_each_model_once(bench):
+    assert await bench.manager.load_all() == {}
+    assert sorted(bench.order()) == ["a", "b", "c", "inner", "other", "outer"]
+
+
+async def test_rep_058_two_loads_that_share_a_part_wait_for_each_other(bench):
+    bench.write("b", content="hang")
+    loads = [asyncio.create_task(bench.manager.load(name)) for name in ("outer", "other")]
+    await wait_until(lambda: bench.loader.hanging)
+
+    assert not any(task.done() for task in loads)
+    bench.loader.release.set()
+    await asyncio.gather(*loads)
+
+    assert bench.order().count("b") == 1
+
+
+async def test_rep_058_broken_part_fails_its_users_with_the_reason(bench):
+    bench.write("b", content="broken")
+
+    with pytest.raises(ModelLoadError, match="'outer': it needs model 'inner'.*'b'.*is broken"):
+        await bench.manager.load("outer")
+
+    assert bench.ready() == ["a", "c"]
+    assert not bench.lifecycle.is_serving_everything()
+
+
+async def test_rep_058_part_that_is_not_there_is_named(bench):
+    bench.write("lonely", "nobody")
+    with pytest.raises(ModelLoadError, match="it needs model 'nobody'.*failed to poll"):
+        await bench.manager.load("lonely")
+
+
+async def test_rep_058_circle_is_refused_and_nothing_hangs(bench):
+    bench.write("a", "outer")
+    async with asyncio.timeout(10):
+        failed = await bench.manager.load_all()
+
+    assert any("needs itself" in error.message for error in failed.values())
+    assert bench.ready() == ["b", "c", "other"]
+
+
+async def test_rep_066_unload_without_the_flag_leaves_the_parts(bench):
+    await bench.manager.load("outer")
+    await bench.manager.unload("outer")
+    assert bench.ready() == ["a", "b", "c", "inner"]
+
+
+async def test_rep_066_unload_with_the_flag_takes_parts_that_nobody_else_uses(bench):
+    await bench.manager.load("outer")
+    await bench.manager.load("other")
+    await bench.manager.load("c")
+
+    await bench.manager.unload("outer", with_parts=True)
+
+    assert bench.ready() == ["b", "c", "other"]
+
+
+async def test_rep_066_unload_of_a_part_takes_its_users_out_of_service(bench):
+    await bench.manager.load("outer")
+    await bench.manager.load("other")
+
+    await bench.manager.unload("b")
+
+    assert bench.ready() == ["a", "c"]
+    await bench.manager.load("outer")
+    assert bench.ready() == ["a", "b", "c", "inner", "outer"]
