@@ -103,6 +103,11 @@ def check_paths(
         repositories.append(models)
         directories |= dict.fromkeys(models)
     checks = {path: check_model(path, strict=strict, gpu_count=gpu_count) for path in directories}
+    for path, check in checks.items():
+        for variant in sorted((path / "configs").glob("*.pbtxt")):
+            file = f"configs/{variant.name}"
+            other = check_model(path, strict=strict, gpu_count=gpu_count, config_file=file)
+            check.findings += [item for item in other.findings if item.file == file]
     for models in repositories:
         _check_ensembles({path: checks[path] for path in models})
     return [CheckedModel(path, check) for path, check in checks.items()]

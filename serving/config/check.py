@@ -31,6 +31,7 @@ from serving.config.validate import validate
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
 from serving.repository.layout import (
+    CONFIG_NAME,
     ModelDirectory,
     check_layout,
     check_model_files,
@@ -70,6 +71,7 @@ class _Terms:
     gpu_count: int | None
     strict: bool
     text_origin: str = "file"
+    config_file: str = CONFIG_NAME
 
 
 def check_model(
@@ -80,6 +82,7 @@ def check_model(
     strict: bool = False,
     name: str | None = None,
     override: str | None = None,
+    config_file: str = CONFIG_NAME,
 ) -> ModelCheck:
     """Check the model in `model_directory`.
 
@@ -87,8 +90,9 @@ def check_model(
     `config_text` stands for config.pbtxt. `strict`: auto-complete is off. `name` stands for the
     directory's name, e.g. while the directory is staged elsewhere. `override` is the JSON config of
     a load request, which stands for the file; findings about it name fields, but no lines.
+    `config_file` is the path of a variant of the config (REP-009).
     """
-    terms = _Terms(name or model_directory.name, gpu_count, strict)
+    terms = _Terms(name or model_directory.name, gpu_count, strict, config_file=config_file)
     if override is not None:
         return _check_override(model_directory, override, terms)
     return _check_text(model_directory, config_text, terms)
@@ -115,13 +119,13 @@ def _check_text(model_directory: Path, config_text: str | None, terms: _Terms) -
     findings = check_layout(scanned)
     if config_text is not None:
         findings = [item for item in findings if item.code != "REP-003"]
-    text, problems = _text(scanned, config_text)
+    text, problems = _text(scanned, config_text, terms.config_file)
     check = ModelCheck(text or "", findings + problems)
     if text is None:
         return check
     if terms.strict and config_text is None and scanned.config_path is None:
         check.findings.append(_missing_config())
-    parsed = check.parsed = parse(text)
+    parsed = check.parsed = parse(text, file=terms.config_file)
     if parsed.config is None:
         check.findings += parsed.findings
         return check
@@ -131,15 +135,19 @@ def _check_text(model_directory: Path, config_text: str | None, terms: _Terms) -
     return check
 
 
-def _text(scanned: ModelDirectory, config_text: str | None) -> tuple[str | None, list[Finding]]:
+def _text(
+    scanned: ModelDirectory, config_text: str | None, config_file: str
+) -> tuple[str | None, list[Finding]]:
     if config_text is not None:
         return config_text, []
-    if scanned.config_path is None:
+    if config_file == CONFIG_NAME and scanned.config_path is None:
         return "", []
     try:
-        return read_text(scanned.config_path)
+        text, findings = read_text(scanned.path / config_file)
     except OSError as error:
-        return None, [Finding(Severity.ERROR, f"cannot be read: {error.strerror}", code="REP-003")]
+        message = f"cannot be read: {error.strerror}"
+        return None, [Finding(Severity.ERROR, message, file=config_file, code="REP-003")]
+    return text, [replace(item, file=config_file) for item in findings]
 
 
 def _missing_config() -> Finding:

@@ -181,3 +181,21 @@ def test_it_runs_as_a_program(tmp_path):
     )
 
     assert (result.returncode, result.stderr) == (0, "1 model, 0 errors, 0 warnings\n")
+
+
+def test_variants_of_a_config_are_checked_too(tmp_path, capsys):
+    """REP-009."""
+    model = add_model(tmp_path, "a")
+    (model / "configs").mkdir()
+    (model / "configs" / "fast.pbtxt").write_text(f'backend: "python"\n{IO}max_batch_size: -1\n')
+    (model / "configs" / "raw.pbtxt").write_bytes(b"\xff")
+
+    status, out, _ = validate(capsys, tmp_path)
+
+    assert status == 1
+    assert out.splitlines() == [
+        f"{model}/configs/fast.pbtxt:4:1: error: 'max_batch_size' must be non-negative, got -1 "
+        "(use 0 for a model without a batch axis)",
+        f"{model}/configs/raw.pbtxt:1:1: error: byte 0xff is not UTF-8 text (save the file as "
+        "UTF-8)",
+    ]
