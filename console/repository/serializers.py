@@ -48,6 +48,18 @@ class UploadPublish(Body):
     load = serializers.BooleanField(required=False, default=False)
 
 
+class RepairRow(serializers.Serializer[Any]):
+    """One edit of the finding's file; lines and columns count from 1, the end is exclusive."""
+
+    title = serializers.CharField()
+    kind = serializers.ChoiceField(choices=["replace", "insert", "remove"])
+    line = serializers.IntegerField()
+    column = serializers.IntegerField()
+    end_line = serializers.IntegerField()
+    end_column = serializers.IntegerField()
+    text = serializers.CharField()
+
+
 class FindingRow(serializers.Serializer[Any]):
     severity = serializers.ChoiceField(choices=["error", "warning", "note"])
     message = serializers.CharField()
@@ -57,6 +69,8 @@ class FindingRow(serializers.Serializer[Any]):
     column = serializers.IntegerField()
     file = serializers.CharField()
     code = serializers.CharField()
+    # Rows that were stored before there were repairs lack it.
+    repair = RepairRow(required=False, allow_null=True)
 
 
 class UploadShape(serializers.ModelSerializer[Upload]):
