@@ -8,6 +8,7 @@ surplus, idle ones first. Loop thread only. Source: spec REP-090..094.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from typing import Any
 from serving import model_hosts
 from serving.backends.base import Backend, LoadedModel, ModelContext
 from serving.clock import Clock
-from serving.errors import ServingError
+from serving.errors import ServingError, UnavailableError
 from serving.instance.base import InstanceHost
 from serving.instance.pool import InstancePool
 from serving.model_hosts import Signature, Slot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +49,9 @@ class InstanceSet:
     def __repr__(self) -> str:
         return f"<InstanceSet {self.pool!r}>"
 
-    def change_to(self, context: ModelContext, on_commit: Callable[[], None]) -> InstanceChange:
+    def change_to(
+        self, context: ModelContext, on_commit: Callable[[], None], drain_timeout_s: float = 600.0
+    ) -> InstanceChange:
         """What it takes to come to the instance groups of `context`; nothing has started yet."""
         wanted = model_hosts.slots(context, self._backend)
         there = Counter(member.signature for member in self._members)
@@ -60,7 +65,7 @@ class InstanceSet:
                 names.add(slot.placement.instance_name)
                 missing.append(slot)
         members = [self._member(context, slot) for slot in missing]
-        return InstanceChange(self, members, wanted, on_commit)
+        return InstanceChange(self, members, wanted, on_commit, drain_timeout_s)
 
     def take(self, added: Sequence[_Member], wanted: Sequence[Slot]) -> list[_Member]:
         """Route to `added`, and no longer to what `wanted` has no place for: that is returned."""
@@ -96,8 +101,10 @@ class InstanceChange:
         added: list[_Member],
         wanted: list[Slot],
         on_commit: Callable[[], None],
+        drain_timeout_s: float,
     ) -> None:
         self._instances = instances
+        self._drain_timeout_s = drain_timeout_s
         self._added = added
         self._wanted = wanted
         self._on_commit = on_commit
@@ -119,25 +126,40 @@ class InstanceChange:
     def commit(self) -> Coroutine[Any, Any, None]:
         """The new ones take requests, the surplus gets none from now on.
 
-        The result is to be awaited: it ends when the surplus has finished and closed.
+        The result is to be awaited: it ends when the surplus has finished and closed, or when its
+        time is over.
         """
         surplus = self._instances.take(self._added, self._wanted)
         self._on_commit()
         pool = self._instances.pool
-        return _retire([(member.host, pool.remove(member.host)) for member in surplus])
+        leaving = [(member.host, pool.remove(member.host)) for member in surplus]
+        return _retire(leaving, self._drain_timeout_s)
 
     async def abandon(self) -> None:
         await _stop(self.hosts)
 
 
-async def _retire(leaving: Sequence[tuple[InstanceHost, asyncio.Future[None]]]) -> None:
+async def _retire(
+    leaving: Sequence[tuple[InstanceHost, asyncio.Future[None]]], timeout_s: float
+) -> None:
     """Each one is stopped as soon as it has finished, whatever the others do."""
 
     async def retire(host: InstanceHost, finished: asyncio.Future[None]) -> None:
-        await finished
+        await asyncio.wait({finished}, timeout=timeout_s)
+        if not finished.done() and not host.abandon(_overdue(host, timeout_s)):
+            logger.warning(
+                "a removed instance still runs, its thread is left instance=%s", host.name
+            )
         await _stop([host])
 
     await asyncio.gather(*(retire(host, finished) for host, finished in leaving))
+
+
+def _overdue(host: InstanceHost, timeout_s: float) -> ServingError:
+    return UnavailableError(
+        f"instance '{host.name}' was removed, and the request did not finish within the drain "
+        f"timeout of {timeout_s:g} s; send it again, or raise --model-drain-timeout-secs"
+    )
 
 
 async def _stop(hosts: Sequence[InstanceHost]) -> None:

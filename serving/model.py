@@ -11,12 +11,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Collection, Coroutine, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Executor
-from pathlib import Path
-from typing import Any, TypeVar
 
-from serving import model_hosts, warmup
+from serving import load_steps, model_hosts, warmup
 from serving.backends.base import Backend, LoadedModel, ModelContext
 from serving.clock import Clock
 from serving.config.decode import ModelSpec, SchedulerKind
@@ -24,10 +22,8 @@ from serving.config.protobuf import pb
 from serving.errors import (
     CancelledError,
     InternalError,
-    ModelLoadError,
     ServingError,
     UnavailableError,
-    UnsupportedError,
 )
 from serving.instance.base import Batch, InstanceHost
 from serving.instance_set import InstanceChange, InstanceSet
@@ -40,9 +36,8 @@ from serving.scheduling.dynamic_batcher import DynamicBatcher
 from serving.stats import ModelStats
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
-_background: set[asyncio.Task[None]] = set()
-"""The loop keeps weak references to tasks only."""
+_CLOSE_S = 10.0
+"""For instances to close after their requests were abandoned."""
 
 
 class Model:
@@ -66,6 +61,10 @@ class Model:
         self.config: pb.ModelConfig = context.config
         self.stats = ModelStats()
         self.load_duration_s = 0.0
+        self.drain_timeout_s = 600.0
+        """How long `drain_and_close` waits before it abandons what has not finished."""
+        self.left_running: list[str] = []
+        """Instances whose threads could not be ended; they may run for ever."""
         self._context = context
         self._backend = backend
         self._instances = InstanceSet(context, backend, loaded, clock)
@@ -76,13 +75,15 @@ class Model:
         self._labels = labels
         self._checks = RequestChecks(context.spec)
         self._scheduler: Scheduler = self._make_scheduler()
-        self._inflight = 0
+        self._open: set[InferenceRequest] = set()
+        """Accepted and not answered for good."""
         self._is_closing = False
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return (
-            f"<Model {self.name} {self.version} inflight={self._inflight} {self._scheduler!r} "
+            f"<Model {self.name} {self.version} inflight={len(self._open)} {self._scheduler!r} "
             f"{self._pool!r}>"
         )
 
@@ -95,24 +96,26 @@ class Model:
         clock: Clock,
         executor: Executor | None = None,
         gpu_count: int = 0,
+        drain_timeout_s: float = 600.0,
     ) -> Model:
         """Load, create the instances, warm up.
 
         Raises: ServingError naming the phase (check, load, initialize, warm-up) and the cause.
         """
         start_ns = time.monotonic_ns()
-        with_phase = _Phases(context.spec.name, context.version)
+        with_phase = load_steps.LoadPhases(context.spec.name, context.version)
         loop = asyncio.get_running_loop()
 
         def read() -> tuple[dict[str, list[str]], list[warmup.PreparedSample]]:
-            return _read_labels(context), warmup.prepare(context)
+            return load_steps.read_labels(context), warmup.prepare(context)
 
         is_child = await with_phase("check", _check(context, backend, gpu_count))
         labels, samples = await with_phase("check", loop.run_in_executor(executor, read))
         loaded: LoadedModel | None = None
         if not is_child:
-            loaded = await with_phase("load", _load(backend, context, executor))
+            loaded = await with_phase("load", load_steps.load(backend, context, executor))
         model = cls(context, backend, loaded, clock=clock, executor=executor, labels=labels)
+        model.drain_timeout_s = drain_timeout_s
         pool = model._pool
         try:
             await with_phase("initialize", pool.start())
@@ -122,7 +125,7 @@ class Model:
             raise
         except asyncio.CancelledError:
             # The deadline of the load: what hangs must not hold up the one who gave up on it.
-            _in_background(model.drain_and_close())
+            load_steps.in_background(model.drain_and_close())
             raise
         model.load_duration_s = (time.monotonic_ns() - start_ns) / 1e9
         return model
@@ -144,7 +147,7 @@ class Model:
     @property
     def inflight_count(self) -> int:
         """Requests accepted and not answered for good."""
-        return self._inflight
+        return len(self._open)
 
     @property
     def queued_count(self) -> int:
@@ -170,7 +173,7 @@ class Model:
             _call_back(request, request.error_response(error))
             return
         request.deliver = self._deliver
-        self._inflight += 1
+        self._open.add(request)
         try:
             if request.is_cancelled:
                 raise CancelledError(f"the request to model '{self.name}' was cancelled")
@@ -184,12 +187,14 @@ class Model:
 
         Raises: ServingError as `load` does; the model goes on as it is then.
         """
-        with_phase = _Phases(self.name, self.version)
+        with_phase = load_steps.LoadPhases(self.name, self.version)
         loop = asyncio.get_running_loop()
         await with_phase("check", _check(context, self._backend, gpu_count))
         reading = loop.run_in_executor(self._executor, warmup.prepare, context)
         samples = await with_phase("check", reading)
-        change = self._instances.change_to(context, lambda: self._adopt(context))
+        change = self._instances.change_to(
+            context, lambda: self._adopt(context), self.drain_timeout_s
+        )
         try:
             await with_phase("initialize", change.start())
             await with_phase("warm-up", self._warm_up(samples, change.hosts))
@@ -197,7 +202,7 @@ class Model:
             await change.abandon()
             raise
         except asyncio.CancelledError:
-            _in_background(change.abandon())
+            load_steps.in_background(change.abandon())
             raise
         return change
 
@@ -205,15 +210,65 @@ class Model:
         self.spec, self.config, self._context = context.spec, context.config, context
 
     async def drain_and_close(self) -> None:
-        """Refuse new requests, finish all accepted ones, then free instances and model."""
+        """Refuse new requests, finish all accepted ones, then free instances and model.
+
+        What has not finished after `drain_timeout_s` is abandoned.
+        """
         self._is_closing = True
-        await self._scheduler.stop()
-        if self._inflight:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
-        await self._pool.stop()
+        self._arm_drain_timer(self.drain_timeout_s)
+        try:
+            await self._scheduler.stop()
+            if self._open:
+                self._drained = asyncio.get_running_loop().create_future()
+                await self._drained
+            await self._pool.stop()
+        finally:
+            if self._drain_timer is not None:
+                self._drain_timer.cancel()
         loaded, self._loaded = self._loaded, None
-        await _unload(loaded, self._executor)
+        if not self.left_running:  # their threads may still use it
+            await load_steps.unload(loaded, self._executor)
+
+    def abandon(self, error: ServingError) -> None:
+        """Wait no longer: every accepted request is answered with `error`, processes are killed.
+
+        A thread that executes cannot be ended; it is left, see `left_running`.
+        """
+        self._is_closing = True
+        self._scheduler.abandon(error)
+        left = self._pool.abandon(error)
+        for request in list(self._open):  # of a decoupled model, after its execution
+            self._deliver(request, request.error_response(error))
+        if left:
+            self.left_running += left
+            logger.warning(
+                "threads that do not finish are left running until the server exits: %s "
+                "model=%s version=%d",
+                ", ".join(left),
+                self.name,
+                self.version,
+            )
+
+    def _arm_drain_timer(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._drain_timer = loop.call_later(delay_s, self._end_drain)
+
+    def _end_drain(self) -> None:
+        logger.warning(
+            "%d requests did not finish within the drain timeout of %g s model=%s version=%d",
+            len(self._open),
+            self.drain_timeout_s,
+            self.name,
+            self.version,
+        )
+        self._arm_drain_timer(_CLOSE_S)  # for an idle instance that does not close either
+        self.abandon(
+            UnavailableError(
+                f"model '{self.name}' version {self.version} was unloaded or replaced, and the "
+                f"request did not finish within the drain timeout of {self.drain_timeout_s:g} s; "
+                "send it again, or raise --model-drain-timeout-secs"
+            )
+        )
 
     def _make_scheduler(self) -> Scheduler:
         if self.spec.scheduler is SchedulerKind.DYNAMIC:
@@ -248,6 +303,8 @@ class Model:
 
     def _deliver(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """`request.deliver` of every accepted request."""
+        if request not in self._open:
+            return  # it was abandoned, and its answer comes after all
         if response.error is None:
             response = self._processed(request, response)
         if response.is_final:
@@ -255,8 +312,8 @@ class Model:
             # Whatever comes after the final response has nobody to go to.
             request.deliver = None
             request.on_cancel = None
-            self._inflight -= 1
-            if self._drained is not None and not self._inflight and not self._drained.done():
+            self._open.discard(request)
+            if self._drained is not None and not self._open and not self._drained.done():
                 self._drained.set_result(None)
         _call_back(request, response)
 
@@ -314,76 +371,9 @@ def _call_back(request: InferenceRequest, response: InferenceResponse) -> None:
         logger.exception("a response callback failed model=%s", request.model_name)
 
 
-class _Phases:
-    """Names model, version and phase in whatever a step of the load raises."""
-
-    def __init__(self, name: str, version: int) -> None:
-        self._name = name
-        self._version = version
-
-    async def __call__(self, phase: str, step: Awaitable[T]) -> T:
-        prefix = f"failed to load '{self._name}' version {self._version}: {phase}: "
-        try:
-            return await step
-        except (UnsupportedError, UnavailableError) as error:
-            raise type(error)(prefix + error.message) from error
-        except ServingError as error:
-            raise ModelLoadError(prefix + error.message) from error
-        except Exception as error:
-            logger.exception("load failed model=%s version=%s", self._name, self._version)
-            raise ModelLoadError(f"{prefix}{type(error).__name__}: {error}") from error
-
-
 async def _check(context: ModelContext, backend: Backend, gpu_count: int) -> bool:
     model_hosts.check_supported(context.spec, gpu_count)
     return model_hosts.runs_in_child(context, backend)
-
-
-async def _load(backend: Backend, context: ModelContext, executor: Executor | None) -> LoadedModel:
-    loop = asyncio.get_running_loop()
-    loading = loop.run_in_executor(executor, backend.load, context)
-    try:
-        return await asyncio.shield(loading)
-    except asyncio.CancelledError:
-        _in_background(_unload_late(loading, executor))
-        raise
-
-
-async def _unload_late(loading: asyncio.Future[LoadedModel], executor: Executor | None) -> None:
-    """Nobody waits for this load any more; give back what it got."""
-    try:
-        await _unload(await loading, executor)
-    except ServingError as error:
-        logger.info("a load that was given up has failed: %s", error)
-
-
-def _in_background(work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.get_running_loop().create_task(work)
-    _background.add(task)
-    task.add_done_callback(_background.discard)
-
-
-async def _unload(loaded: LoadedModel | None, executor: Executor | None) -> None:
-    if loaded is not None:
-        await asyncio.get_running_loop().run_in_executor(executor, loaded.unload)
-
-
-def _read_labels(context: ModelContext) -> dict[str, list[str]]:
-    labels = {}
-    for output in context.spec.outputs.values():
-        if output.label_filename:
-            path = context.model_directory / output.label_filename
-            labels[output.name] = _read_label_file(path, output.name)
-    return labels
-
-
-def _read_label_file(path: Path, output_name: str) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelLoadError(
-            f"unable to read label file '{path.name}' of output '{output_name}': {error}"
-        ) from error
 
 
 def _delay_scheduler() -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from serving.backends.base import ExecutionTimes
+from serving.errors import ServingError
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
@@ -68,6 +69,12 @@ class InstanceHost(Protocol):
 
     async def stop(self) -> None:
         """Finish what runs, then free the instance."""
+
+    def abandon(self, error: ServingError) -> bool:
+        """Wait no longer for what runs: answer it with `error`, and let a `stop` come to its end.
+
+        False when the work itself cannot be ended and goes on, in a thread, with nobody waiting.
+        """
 
 
 def deliver(request: InferenceRequest, response: InferenceResponse) -> None:

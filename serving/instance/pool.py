@@ -47,6 +47,11 @@ class InstancePool:
             if isinstance(result, BaseException) and not isinstance(result, ServingError):
                 raise result
 
+    def abandon(self, error: ServingError) -> list[str]:
+        """Wait for no instance any longer. Returns the names of those whose work goes on."""
+        hosts = [*self.hosts, *self.passive, *self._leaving]
+        return [host.name for host in hosts if not host.abandon(error)]
+
     def add(self, host: InstanceHost, *, passive: bool = False) -> None:
         """Take in an instance that has started."""
         host.on_state_change = self._on_state_change

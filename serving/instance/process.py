@@ -141,10 +141,22 @@ class ProcessHost:
             await link.stop(self._finalize_timeout_s)
         except asyncio.CancelledError:
             link.kill()  # a second stop waits until it is gone
-            self._fail_running(f"{self._where} was stopped")
+            self._fail_running(BackendError(f"{self._where} was stopped"))
             raise
         self._link = None
-        self._fail_running(f"{self._where} was stopped")
+        self._fail_running(BackendError(f"{self._where} was stopped"))
+
+    def abandon(self, error: ServingError) -> bool:
+        """Kill the process; a `stop` that waits ends with it."""
+        self._set_state(_State.STOPPED, f"instance '{self.name}' has been stopped")
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._restart_task is not None:
+            self._restart_task.cancel()
+        if self._link is not None:
+            self._link.kill()
+        self._fail_running(error)
+        return True
 
     @property
     def _where(self) -> str:
@@ -250,7 +262,7 @@ class ProcessHost:
         if self._state is not _State.STOPPED:
             logger.error("%s: %s", self._where, reason)
             self._plan_restart(reason, self._clock.now_ns() - self._ready_ns)
-        self._fail_running(f"{self._where} failed: {reason}")
+        self._fail_running(BackendError(f"{self._where} failed: {reason}"))
 
     def _plan_restart(self, reason: str, lifetime_ns: int) -> None:
         delay_ns = self._restarts.next_delay_ns(lifetime_ns)
@@ -280,7 +292,7 @@ class ProcessHost:
         logger.info("restarted model=%s instance=%s", self._context.spec.name, self.name)
         self._set_state(_State.READY, "")
 
-    def _fail_running(self, text: str) -> None:
+    def _fail_running(self, error: ServingError) -> None:
         running, self._running = list(self._running.values()), {}
         batch = self._batch
         if batch is not None:
@@ -288,7 +300,7 @@ class ProcessHost:
             batch.stamp_requests()
             self._finish_batch(batch)
         for request in running:
-            _deliver(request, request.error_response(BackendError(text)))
+            _deliver(request, request.error_response(error))
         self._tell_idle()
 
     def _fail_batch(self, batch: Batch, error: ServingError) -> None:

@@ -67,12 +67,14 @@ class ThreadHost:
         self._started: asyncio.Future[ServingError | None] | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._is_ready = False
-        self._is_busy = False
+        self._running: _Work | None = None
+        self._is_closing = False
+        self._is_abandoned = False
         self._run_ns = 0
         """Moving average of an execution; written by the thread, 0 before the first."""
 
     def __repr__(self) -> str:
-        state = "busy" if self._is_busy else "idle" if self._is_ready else "stopped"
+        state = "busy" if self._running else "idle" if self._is_ready else "stopped"
         return f"<ThreadHost {self.name} {state}>"
 
     @property
@@ -115,15 +117,40 @@ class ThreadHost:
         for batch in batches:
             for request in batch.requests:
                 request.responder = self._respond
-        self._is_busy = True
-        self._work.put(_Work(batches, done))
+        self._running = _Work(batches, done)
+        self._work.put(self._running)
 
     async def stop(self) -> None:
         self._is_ready = False
         if self._stopped is None:
             return
+        self._is_closing = True
         self._work.put(None)
         await self._stopped
+
+    def abandon(self, error: ServingError) -> bool:
+        """A thread cannot be ended: it goes on, and closes its instance if it ever comes back."""
+        self._is_ready = False
+        if self._stopped is None or self._stopped.done():
+            return True
+        work, self._running = self._running, None
+        self._work.put(None)
+        if work is None and not self._is_closing:
+            self._is_closing = True
+            return True  # idle: it closes by itself
+        self._is_abandoned = True
+        if work is not None:
+            now_ns = time.monotonic_ns()
+            for batch in work.batches:
+                batch.times.compute_start_ns = batch.times.compute_start_ns or now_ns
+                batch.times.compute_end_ns = now_ns
+                batch.stamp_requests()
+                finish(work.done, batch)
+            for batch in work.batches:
+                for request in batch.requests:
+                    deliver(request, request.error_response(error))
+        _settle(self._stopped, None)
+        return False
 
     def _run(self) -> None:
         assert self._started is not None
@@ -181,7 +208,9 @@ class ThreadHost:
             logger.warning("the event loop is closed; dropped a result instance=%s", self.name)
 
     def _finish(self, work: _Work) -> None:
-        self._is_busy = False
+        if self._is_abandoned:
+            return  # its requests have been answered, and nobody waits for the instance
+        self._running = None
         for batch in work.batches:
             batch.stamp_requests()
             # The instance gets its next batch before the answers go out: it runs meanwhile.

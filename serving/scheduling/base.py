@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from serving.errors import ServingError
 from serving.request import InferenceRequest
 
 
@@ -21,3 +22,6 @@ class Scheduler(Protocol):
 
     async def stop(self) -> None:
         """Refuse new requests and return when every request has been answered."""
+
+    def abandon(self, error: ServingError) -> None:
+        """Refuse new requests, and answer every one that waits with `error`."""

@@ -68,11 +68,20 @@ class DispatchingScheduler(ABC):
 
     def _on_instance_change(self) -> None:
         if self._pool.has_failed:
-            for request in list(self._queue):
-                self._queue.remove(request)
-                self._answer(request, self._all_failed())
+            self._fail_queued(self._all_failed())
         else:
             self._pump()
+
+    def abandon(self, error: ServingError) -> None:
+        self._is_stopping = True
+        self._fail_queued(error)
+
+    def _fail_queued(self, error: ServingError) -> None:
+        # One by one: whoever hears of the failure may cancel others that wait.
+        while len(self._queue):
+            request = next(iter(self._queue))
+            self._queue.remove(request)
+            self._answer(request, error)
 
     def _all_failed(self) -> UnavailableError:
         return UnavailableError(
@@ -143,6 +152,8 @@ class DispatchingScheduler(ABC):
 
     def _cancel_queued(self, request: InferenceRequest) -> None:
         """`on_cancel` of a waiting request."""
+        if request not in self._queue:
+            return  # it has left just now, and its answer is on the way
         self._queue.remove(request)
         self._answer(
             request,

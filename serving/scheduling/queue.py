@@ -69,6 +69,9 @@ class RequestQueue:
     def __len__(self) -> int:
         return len(self._level_of)
 
+    def __contains__(self, request: object) -> bool:
+        return request in self._level_of
+
     def __iter__(self) -> Iterator[InferenceRequest]:
         """In order of service."""
         for number in self._order:

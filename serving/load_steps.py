@@ -1,0 +1,88 @@
+"""The steps of a model's life that block or may be given up: labels, load, unload, their errors.
+
+Loop thread; what blocks goes to the executor that the caller brings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.errors import ModelLoadError, ServingError, UnavailableError, UnsupportedError
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_background: set[asyncio.Task[None]] = set()
+"""The loop keeps weak references to tasks only."""
+
+
+class LoadPhases:
+    """Names model, version and phase in whatever a step of the load raises."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self._name = name
+        self._version = version
+
+    async def __call__(self, phase: str, step: Awaitable[T]) -> T:
+        prefix = f"failed to load '{self._name}' version {self._version}: {phase}: "
+        try:
+            return await step
+        except (UnsupportedError, UnavailableError) as error:
+            raise type(error)(prefix + error.message) from error
+        except ServingError as error:
+            raise ModelLoadError(prefix + error.message) from error
+        except Exception as error:
+            logger.exception("load failed model=%s version=%s", self._name, self._version)
+            raise ModelLoadError(f"{prefix}{type(error).__name__}: {error}") from error
+
+
+async def load(backend: Backend, context: ModelContext, executor: Executor | None) -> LoadedModel:
+    loop = asyncio.get_running_loop()
+    loading = loop.run_in_executor(executor, backend.load, context)
+    try:
+        return await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        in_background(_unload_late(loading, executor))
+        raise
+
+
+async def _unload_late(loading: asyncio.Future[LoadedModel], executor: Executor | None) -> None:
+    """Nobody waits for this load any more; give back what it got."""
+    try:
+        await unload(await loading, executor)
+    except ServingError as error:
+        logger.info("a load that was given up has failed: %s", error)
+
+
+def in_background(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+async def unload(loaded: LoadedModel | None, executor: Executor | None) -> None:
+    if loaded is not None:
+        await asyncio.get_running_loop().run_in_executor(executor, loaded.unload)
+
+
+def read_labels(context: ModelContext) -> dict[str, list[str]]:
+    labels = {}
+    for output in context.spec.outputs.values():
+        if output.label_filename:
+            path = context.model_directory / output.label_filename
+            labels[output.name] = _read_label_file(path, output.name)
+    return labels
+
+
+def _read_label_file(path: Path, output_name: str) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(
+            f"unable to read label file '{path.name}' of output '{output_name}': {error}"
+        ) from error
