@@ -270,6 +270,7 @@ LOGGING = {
         "plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
         "json": {"()": "console.core.logs.JsonFormatter"},
     },
+    "filters": {"refusals_in_one_line": {"()": "console.core.logs.RefusalsInOneLine"}},
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
@@ -287,5 +288,6 @@ LOGGING = {
             "celery.app.trace",
             "celery.worker.strategy",
         )
-    },
+    }
+    | {"django.request": {"filters": ["refusals_in_one_line"]}},
 }

@@ -1,10 +1,19 @@
-"""The JSON log line for containers: one object a line, with the traceback as text."""
+"""The log: a JSON line for containers, and no tracebacks of what clients did wrong."""
 
 from __future__ import annotations
 
 import json
 import logging
 from datetime import UTC, datetime
+
+
+class RefusalsInOneLine(logging.Filter):
+    """Django logs every 403 and 404 with a traceback; whoever guesses URLs would fill the disk."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR:
+            record.exc_info = None
+        return True
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,7 +1,8 @@
 """Which worker answers: the registry as of a second ago, and a turn for each that serves.
 
 Lives on the event loop; Redis is asked in a thread, at most once a second, while requests go on
-with the table they have.
+with the table they have. Inference does not stop with Redis: while it is away the last table stays,
+and one that comes back empty is given time for the workers to sign in again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from console.core.workers import get_client
 from workers.messages import WorkerInfo
 
 FRESH_S = 1.0
-# An older table is not used: the worker may be gone for long.
+# For a fresher table than one of this age a request waits.
 USABLE_S = 10.0
+# For this long an empty registry is taken for one that has just been started.
+SIGN_IN_S = 10.0
 # A worker that did not answer is passed over for this long, if another can.
 SHUNNED_S = 2.0
 
@@ -50,6 +53,7 @@ class Workers:
     def __init__(self) -> None:
         self._table = Table()
         self._read_at = float("-inf")
+        self._filled_at = float("-inf")
         self._error = ""
         self._refresh: asyncio.Task[None] | None = None
         self._turn = 0
@@ -65,11 +69,9 @@ class Workers:
     async def candidates(self, model: str, version: str) -> list[Upstream]:
         """In the order to try. Raises NoWorkerError."""
         table = await self._current()
-        if self._error:
-            raise NoWorkerError(503, self._error)
         found = table.serving.get((model, version), []) if model else table.ready
         if not found:
-            raise _nobody(table, model, version)
+            raise NoWorkerError(503, self._error) if self._error else _nobody(table, model, version)
         self._turn += 1
         start = self._turn % len(found)
         turned = found[start:] + found[:start]
@@ -77,7 +79,7 @@ class Workers:
         return sorted(turned, key=lambda up: self._shunned.get(up.worker_id, 0.0) > now)
 
     async def has_ready(self) -> bool:
-        return bool((await self._current()).ready) and not self._error
+        return bool((await self._current()).ready)
 
     async def _current(self) -> Table:
         age = time.monotonic() - self._read_at
@@ -96,8 +98,11 @@ class Workers:
         except Exception as error:
             self._error = f"The console cannot read the worker registry: {error}"
         else:
-            self._table = build_table(infos)
             self._error = ""
+            if infos or time.monotonic() - self._filled_at > SIGN_IN_S:
+                self._table = build_table(infos)
+            if infos:
+                self._filled_at = time.monotonic()
         self._read_at = time.monotonic()
 
 

@@ -87,6 +87,16 @@ def test_too_little_right_names_the_role_that_is_needed(viewer: Any, login: Any)
     assert b"needs the role admin; your role is viewer" in answer.content
 
 
+def test_a_refusal_is_one_line_in_the_log(
+    viewer: Any, login: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    login(viewer).get("/settings/audit/")
+
+    [record] = [item for item in caplog.records if item.name == "django.request"]
+    assert record.exc_info is None
+    assert "/settings/audit/" in record.getMessage()
+
+
 def test_form_without_token_is_refused_in_words(viewer: Any) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(viewer)

@@ -11,6 +11,7 @@ import pytest
 from channels.db import database_sync_to_async
 
 from console.accounts import services
+from console.gateway import workers
 from console.gateway.app import Gateway
 from tests.console.fakes import FakeWorkerClient, make_model, make_worker
 from tests.console.gateway.worker import WorkerPort
@@ -241,6 +242,33 @@ async def test_unreadable_registry_gives_503(
 
     assert answer.status_code == 503
     assert "registry" in answer.json()["error"]
+
+
+async def test_inference_goes_on_while_redis_is_away_and_comes_back_empty(
+    gateway: Gateway,
+    fake_workers: FakeWorkerClient,
+    infer_token: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Every request asks the registry and waits for the answer.
+    monkeypatch.setattr(workers, "FRESH_S", -1.0)
+    monkeypatch.setattr(workers, "USABLE_S", -1.0)
+    async with WorkerPort() as port, client_of(gateway) as client:
+
+        async def infer() -> int:
+            return (await client.post("/v2/models/m/infer", headers=infer_token)).status_code
+
+        fake_workers.infos = [serves(port)]
+        assert await infer() == 200
+
+        fake_workers.error = ConnectionError("refused")
+        assert await infer() == 200
+
+        fake_workers.error, fake_workers.infos = None, []
+        assert await infer() == 200
+
+        monkeypatch.setattr(workers, "SIGN_IN_S", -1.0)
+        assert await infer() == 503
 
 
 async def test_health_needs_no_login_and_ready_needs_a_worker(
