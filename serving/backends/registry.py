@@ -72,8 +72,8 @@ class BackendRegistry:
     def _not_found(self, name: str) -> str:
         if not name:
             return (
-                "the model names no backend: set `backend` in its config.pbtxt, one of "
-                + ", ".join(self.names())
+                "unexpected platform type: the model names no backend: set `backend` in its "
+                "config.pbtxt, one of " + ", ".join(self.names())
             )
         text = (
             f"unable to find backend library for backend '{name}': it is none of the built-in "

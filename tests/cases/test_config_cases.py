@@ -160,7 +160,7 @@ NAMED = 'name: "IN0" data_type: TYPE_FP32'
         ("zero", tensor(f"{NAMED} dims: [ 0 ]"), ["IN0", "integer >= 1"]),
         ("negative", tensor(f"{NAMED} dims: [ -2 ]"), ["IN0", "-2"]),
         ("below", f'backend: "identity"\nmax_batch_size: -1\n{IO}', ["max_batch_size"]),
-        ("nothing", IO, ["backend"]),
+        ("nothing", IO, ["unexpected platform type", "backend"]),
         (
             "reshaped",
             tensor(f"{NAMED} dims: [ 3 ] reshape {{ shape: [ 4 ] }}"),
