@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from serving.config.compare import fill_from_signature
+from serving.config.compare import fill_from_signature, with_values_of_model
 from serving.config.compare_torch import named_as_configured
 from serving.config.complete import complete, fill_identity
 from serving.config.findings import Finding, Severity
@@ -195,6 +195,8 @@ def _check_parsed(
         available=Available(terms.gpu_count),
         config=effective,
     )
+    if check.signature is not None:
+        check.findings = with_values_of_model(report, check.findings, check.signature)
     for file, signature in signatures.items():
         compare_with_config(report, signature, file)
     check.findings += _distinct(report.findings)

@@ -5,10 +5,14 @@ Pure functions; any thread. Behaviour after AUT-03 and the checks of Triton's ON
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from serving.config.findings import Finding
 from serving.config.mend import quoted
 from serving.config.protobuf import pb
+from serving.config.repair import to_repair
 from serving.config.report import Report
 from serving.config.signature import Signature, TensorSignature
 from serving.config.suggest import nearest
@@ -16,6 +20,7 @@ from serving.datatypes import BY_CONFIG_NUMBER
 
 DEFAULT_MAX_BATCH_SIZE = 4
 CODE = "GAP-06"
+_TENSOR = re.compile(r"(input|output)\[(\d+)\]")
 
 
 def fill_from_signature(
@@ -83,6 +88,36 @@ def compare(report: Report, signature: Signature, file: str) -> None:
             )
     _compare_tensors(report, "input", config.input, known_inputs, file)
     _compare_tensors(report, "output", config.output, signature.outputs, file)
+
+
+def with_values_of_model(
+    report: Report, findings: list[Finding], signature: Signature
+) -> list[Finding]:
+    """The findings; those about a missing data_type or dims with the model's own as the repair."""
+    known = {
+        "input": {item.name: item for item in (*signature.inputs, *signature.optional_inputs)},
+        "output": {item.name: item for item in signature.outputs},
+    }
+    return [_with_value(report, item, known) for item in findings]
+
+
+def _with_value(
+    report: Report, finding: Finding, known: Mapping[str, Mapping[str, TensorSignature]]
+) -> Finding:
+    match = _TENSOR.fullmatch(finding.field)
+    if finding.code != "VAL-39" or match is None:
+        return finding
+    kind, index = match.group(1), int(match.group(2))
+    tensor = known[kind].get(getattr(report.config, kind)[index].name)
+    if tensor is None:
+        return finding
+    text = f"data_type: {tensor.datatype.config_name}"
+    if "'dims'" in finding.message:
+        dims = tensor.shape[1:] if report.config.max_batch_size > 0 else tensor.shape
+        text = f"dims: {list(dims)}" if dims and tensor.is_rank_known else ""
+    edit = report.mend.insert_inside(finding.field, text) if text else None
+    repair = to_repair(edit, report.parsed.lines) if edit is not None else None
+    return replace(finding, repair=repair)
 
 
 def inputs_by_server(config: pb.ModelConfig) -> set[str]:

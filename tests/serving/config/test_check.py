@@ -8,6 +8,7 @@ import pytest
 from serving.config.check import check_model
 from serving.config.findings import Severity, errors_of, one_line
 from serving.config.format import to_pbtxt
+from serving.config.repair import apply_repair
 from tests.serving.config.onnx_files import FLOAT, INT64, write_onnx
 
 EXECUTE = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
@@ -110,6 +111,21 @@ def test_config_and_model_file_are_compared(tmp_path, config, x, place, words, h
     assert one_line(error).startswith(place)
     assert words in error.message
     assert error.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "added"),
+    [("data_type: TYPE_FP32", "data_type: TYPE_FP32"), ("dims: [3]", "dims: [3]")],
+)
+def test_what_the_config_leaves_out_the_model_file_mends(tmp_path, left_out, added):
+    text = "max_batch_size: 8\n" + IO.replace(f" {left_out}", "", 1)
+    model = onnx_model(tmp_path, text)
+
+    error = the_error(check_model(model))
+
+    assert error.repair.title == f"Add {added}"
+    mended = apply_repair(text, error.repair)
+    assert errors_of(check_model(model, config_text=mended).findings) == []
 
 
 def test_missing_batching_is_pointed_out(tmp_path):
