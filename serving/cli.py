@@ -160,6 +160,9 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         model_load_timeout_secs=values.get(
             "model-load-timeout-secs", default.model_load_timeout_secs
         ),
+        model_drain_timeout_secs=values.get(
+            "model-drain-timeout-secs", default.model_drain_timeout_secs
+        ),
         exit_timeout_secs=values.get("exit-timeout-secs", default.exit_timeout_secs),
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,

@@ -239,6 +239,14 @@ SUPPORTED: Sequence[Option] = (
         integer(1),
     ),
     Option(
+        "model-drain-timeout-secs",
+        "Model repository",
+        "<seconds>",
+        "Conch's own: how long requests may go on in a model that was unloaded or replaced. "
+        "Default: 600.",
+        integer(1),
+    ),
+    Option(
         "cloud-credential",
         "Cloud repositories",
         "<file>",

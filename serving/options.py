@@ -51,6 +51,8 @@ class ServerOptions:
     """Device -> share of its memory; a load is refused while more than that is in use."""
     model_load_timeout_secs: float = 600.0
     """Deadline of LOADING; afterwards the load fails with a reason."""
+    model_drain_timeout_secs: float = 600.0
+    """How long requests may go on in a model that was unloaded or replaced."""
     exit_timeout_secs: float = 30.0
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -110,7 +110,8 @@ class ModelServer:
     async def stop(self) -> bool:
         """Not ready, refuse new requests, finish those accepted, unload.
 
-        Takes exit_timeout_secs at most. False: something had not finished by then.
+        False: something had not finished after exit_timeout_secs. It has been abandoned then, and
+        every request answered.
         """
         self._is_stopping = True
         for polling in self._polling:
@@ -119,12 +120,6 @@ class ModelServer:
         is_clean = True
         if self._manager is not None:
             is_clean = await self._manager.close(self.options.exit_timeout_secs)
-        if not is_clean:
-            logger.warning(
-                "exit timeout of %g s expired with %d requests unfinished",
-                self.options.exit_timeout_secs,
-                sum(model.inflight_count for model in self._lifecycle.all_models()),
-            )
         await asyncio.get_running_loop().run_in_executor(LoadThreads("close"), self._cloud.close)
         self._threads.shutdown()
         return is_clean
@@ -339,6 +334,7 @@ class ModelServer:
             config_name=options.model_config_name,
             namespace=lifecycle.namespace,
             gpu_limits=options.model_load_gpu_limits,
+            drain_timeout_s=options.model_drain_timeout_secs,
         )
         return RepositoryManager(
             roots,

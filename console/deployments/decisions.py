@@ -149,7 +149,7 @@ def _load_reason(
         return ""
     if ready:
         return "Not all wanted versions are served"
-    if any(row.reason == UNLOADED_REASON for row in rows):
+    if any(row.reason.startswith(UNLOADED_REASON) for row in rows):
         return ""
     if not rows or all(not row.state for row in rows):
         if worker.started_at > wish.changed_at:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from serving.errors import NotFoundError, UnavailableError
-from serving.repository.states import UNLOADED, IndexEntry, VersionState
+from serving.repository.states import UNLOADED, IndexEntry, VersionState, is_unloaded, left_running
 
 if TYPE_CHECKING:
     from serving.model import Model
@@ -98,7 +98,7 @@ class Lifecycle:
     def _fault(self, name: str) -> str:
         reasons = [self._failures.get(name, "")]
         reasons += [record.reason for record in self._records.get(name, {}).values()]
-        told = [reason for reason in reasons if reason and reason != UNLOADED]
+        told = [reason for reason in reasons if reason and not is_unloaded(reason)]
         return f" ({told[0]})" if told else ""
 
     # What an operator sees
@@ -145,7 +145,7 @@ class Lifecycle:
                 if record.state is VersionState.READY:
                     if record.model is None or not record.model.is_ready:
                         return False
-                elif record.reason != UNLOADED and record.state is not VersionState.UNLOADING:
+                elif not is_unloaded(record.reason) and record.state is not VersionState.UNLOADING:
                     return False
         return True
 
@@ -223,13 +223,16 @@ class Lifecycle:
         """`model` has drained; without effect when the version was loaded again meanwhile."""
         record = self._records.get(name, {}).get(version)
         if record is not None and record.model is model:
-            self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
+            left = model.left_running
+            self._set(
+                name, version, VersionState.UNAVAILABLE, left_running(left) if left else UNLOADED
+            )
 
     def clear_failure(self, name: str) -> None:
         """Nobody wants the model any more: an old failure is no longer a fault."""
         self._failures.pop(name, None)
         for version, record in list(self._records.get(name, {}).items()):
-            if record.state is VersionState.UNAVAILABLE and record.reason != UNLOADED:
+            if record.state is VersionState.UNAVAILABLE and not is_unloaded(record.reason):
                 self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
 
     def forget(self, name: str) -> None:

@@ -65,6 +65,7 @@ class ModelLoader:
         config_name: str = "",
         namespace: str = "",
         gpu_limits: Mapping[int, float] | None = None,
+        drain_timeout_s: float = 600.0,
     ) -> None:
         self._backends = backends
         self._clock = clock
@@ -74,6 +75,7 @@ class ModelLoader:
         self._config_name = config_name
         self._namespace = namespace
         self._gpu_limits = gpu_limits or {}
+        self._drain_timeout_s = drain_timeout_s
         self._agents = AgentRegistry()
 
     def prepare(self, source: Source) -> Prepared:
@@ -112,7 +114,12 @@ class ModelLoader:
         loop = asyncio.get_running_loop()
         context, backend = await loop.run_in_executor(threads, self._complete, prepared, version)
         model = await Model.load(
-            context, backend, clock=self._clock, executor=threads, gpu_count=self._gpu_count
+            context,
+            backend,
+            clock=self._clock,
+            executor=threads,
+            gpu_count=self._gpu_count,
+            drain_timeout_s=self._drain_timeout_s,
         )
         model.namespace = self._namespace
         return model

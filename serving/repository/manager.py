@@ -19,6 +19,7 @@ from serving.repository import override
 from serving.repository.agents import Action
 from serving.repository.attempts import Change, LoadAttempts
 from serving.repository.cloud.root import CloudRoot
+from serving.repository.drains import Drains
 from serving.repository.index import index_rows
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.name_locks import NameLocks
@@ -60,6 +61,7 @@ class RepositoryManager:
         self._lifecycle = lifecycle
         self._loader = loader
         self._tasks = Tasks()
+        self._drains = Drains()
         self._attempts = LoadAttempts(
             loader,
             threads,
@@ -131,8 +133,12 @@ class RepositoryManager:
         return index_rows(self._listing.names(), self._lifecycle, ready_only=ready_only)
 
     async def close(self, timeout_s: float) -> bool:
-        """Refuse new work, drain everything. False when something had not ended in time."""
+        """Refuse new work, drain everything. False when something had not ended in time: its
+        requests have been answered then, and its processes killed.
+        """
         self._is_closing = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         await cancel(self._tasks.of_kind("operation"))
         if attempts := self._tasks.of_kind("attempt"):
             await asyncio.wait(attempts, timeout=timeout_s)
@@ -141,8 +147,10 @@ class RepositoryManager:
                 self._retire(name, ready)
         waiting = self._tasks.of_kind("drain")
         if waiting:
-            await asyncio.wait(waiting, timeout=timeout_s)
+            await asyncio.wait(waiting, timeout=max(0.0, deadline - loop.time()))
         is_clean = all(task.done() for task in waiting)
+        if not is_clean:
+            await self._drains.abandon_all(timeout_s, waiting)
         await cancel(self._tasks.all())
         for served in self._served.values():
             discard(served.source)
@@ -371,18 +379,13 @@ class RepositoryManager:
             await told
 
     async def _drain(self, name: str, version: int, model: Model) -> None:
-        await self._put_away([model], None)
+        await self._drains.close([model])
         self._lifecycle.finish_unload(name, version, model)
         logger.info("model '%s' version %d is unloaded", name, version)
 
     async def _put_away(self, models: Iterable[Model], source: Source | None) -> None:
         """Drain models that no longer get requests, then drop the files they came from."""
-        closed = await asyncio.gather(
-            *(model.drain_and_close() for model in models), return_exceptions=True
-        )
-        for result in closed:
-            if isinstance(result, Exception):
-                logger.error("a model failed while it was closed", exc_info=result)
+        await self._drains.close(models)
         if source is not None:
             discard(source)
 

@@ -6,6 +6,7 @@ Pure data, any thread. Source: spec REP-080..086.
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -18,6 +19,20 @@ class VersionState(enum.Enum):
 
 UNLOADED = "unloaded"
 """The one UNAVAILABLE reason that is nobody's fault; strict readiness overlooks it."""
+
+
+def left_running(instances: Collection[str]) -> str:
+    """The reason of a version that is unloaded but for threads which nothing can end."""
+    names = ", ".join(f"'{name}'" for name in instances)
+    return (
+        f"{UNLOADED}, but the execution of instance {names} did not finish: its thread is left "
+        "running until the server is restarted"
+    )
+
+
+def is_unloaded(reason: str) -> bool:
+    return reason.startswith(UNLOADED)
+
 
 DUPLICATE = "model appears in two or more repositories"
 

@@ -48,6 +48,13 @@ def test_repository_and_load_model_are_repeatable_and_have_aliases():
     assert line.server.load_models == ("a", "b")
 
 
+def test_drain_timeout():
+    assert parse().server.model_drain_timeout_secs == 600
+    assert parse("--model-drain-timeout-secs=5").server.model_drain_timeout_secs == 5
+    with pytest.raises(cli.CommandLineError, match="whole number of at least 1"):
+        parse("--model-drain-timeout-secs=0")
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("1", True), ("TRUE", True), ("false", False), ("0", False)]
 )

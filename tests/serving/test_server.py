@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -344,5 +345,42 @@ async def test_stop_gives_up_after_the_exit_timeout(make, tmp_path):
     running = asyncio.create_task(server.infer_async(identity_request("m")))
     await wait_until(lambda: server.model("m").inflight_count)
 
+    stopping = time.monotonic()
     assert not await server.stop()
-    await running
+
+    assert time.monotonic() - stopping < 0.4
+    with pytest.raises(UnavailableError, match="server is stopping, and the request to model 'm'"):
+        await running
+
+
+async def test_stop_abandons_what_an_unload_still_drains(make, tmp_path):
+    write_identity(tmp_path, "m", delay_ms=500)
+    server = await started(make(load_models=("m",), exit_timeout_secs=0.05))
+    waiting = [asyncio.create_task(server.infer_async(identity_request("m"))) for _ in range(5)]
+    await wait_until(lambda: server.model("m").inflight_count == 5)
+    await server.unload_model("m")
+
+    assert not await server.stop()
+
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {UnavailableError}
+
+
+async def test_an_unload_that_does_not_end_is_told_in_the_index(make, tmp_path):
+    write_identity(tmp_path, "m", delay_ms=700)
+    server = await started(make(load_models=("m",), model_drain_timeout_secs=0.05))
+    running = asyncio.create_task(server.infer_async(identity_request("m")))
+    await wait_until(lambda: server.model("m").inflight_count)
+
+    await server.unload_model("m")
+    with pytest.raises(UnavailableError, match="within the drain timeout of 0.05 s"):
+        await running
+    await server.settled()
+
+    (row,) = server.repository_index()
+    assert row.state == "UNAVAILABLE"
+    assert row.reason.startswith("unloaded, but the execution of instance 'm_0' did not finish")
+    assert server.is_ready()
+
+    await server.load_model("m")
+    assert index(server) == ["m:1 READY"]

@@ -148,13 +148,16 @@ def test_second_signal_forces_the_exit(run, tmp_path: Path):
     assert "SIGTERM again: exiting at once" in server.log
 
 
-def test_request_that_outlives_the_exit_timeout_is_cut_off_with_1(run, tmp_path: Path):
+def test_request_that_outlives_the_exit_timeout_is_answered_and_the_code_is_1(run, tmp_path: Path):
     write_identity(tmp_path, "m", delay_ms=20_000)
     server = run(f"--model-repository={tmp_path}", "--exit-timeout-secs=0", *ANY_PORTS)
     server.wait_for("READY")
 
-    with server.send_infer():
+    with server.send_infer() as client:
         assert server.end() == 1
+        answer = client.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"server is stopping" in answer
     assert "error: exit timeout expired" in server.log
 
 

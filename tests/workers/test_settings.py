@@ -36,6 +36,7 @@ def test_everything_can_be_set():
             "CONCH_GRPC_ADDRESS": "::1",
             "CONCH_EXIT_TIMEOUT": "7",
             "CONCH_LOAD_TIMEOUT": "60",
+            "CONCH_DRAIN_TIMEOUT": "90",
             "CONCH_LOAD_RETRIES": "2",
             "CONCH_STRICT_READINESS": "true",
         }
@@ -47,6 +48,7 @@ def test_everything_can_be_set():
     assert settings.server.strict_readiness
     assert (settings.server.exit_timeout_secs, settings.server.model_load_timeout_secs) == (7, 60)
     assert settings.server.model_load_retry_count == 2
+    assert settings.server.model_drain_timeout_secs == 90
     assert settings.frontends.grpc_address == "::1"
     assert settings.frontends.metrics_address == "0.0.0.0"
 

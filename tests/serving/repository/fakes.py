@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from serving.errors import InvalidArgumentError
+from serving.errors import InvalidArgumentError, ServingError
 from serving.repository.source import Source
 
 
@@ -24,6 +24,9 @@ class FakeModel:
         self.is_closed = False
         self.has_failed = False
         self.instance_count = 1
+        self.inflight_count = 0
+        self.left_running: list[str] = []
+        self.abandoned_with: list[str] = []
         self.spec = SimpleNamespace(backend="fake")
         self.may_close = asyncio.Event()
         self.may_close.set()
@@ -34,6 +37,10 @@ class FakeModel:
     async def drain_and_close(self) -> None:
         await self.may_close.wait()
         self.is_closed = True
+
+    def abandon(self, error: ServingError) -> None:
+        self.abandoned_with.append(error.message)
+        self.may_close.set()
 
 
 @dataclass
