@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -98,7 +99,7 @@ class Client:
     def close(self) -> None:
         self._connection.close()
 
-    def _post(self, path: str, body: object = None) -> object:
+    def _post(self, path: str, body: object = None) -> Any:
         self._connection.request("POST", path, json.dumps(body or {}))
         response = self._connection.getresponse()
         text = response.read()
