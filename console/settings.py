@@ -248,6 +248,9 @@ CONCH_TRASH_DAYS = env_int("CONCH_TRASH_DAYS", 30, minimum=1)
 CONCH_OPERATION_SECONDS = env_int("CONCH_OPERATION_SECONDS", 660, minimum=1)
 # How long one task follows running operations; beat starts the next one.
 CONCH_FOLLOW_SECONDS = env_int("CONCH_FOLLOW_SECONDS", 20)
+# How long the audit log goes back, and what the reconciler did by itself; 0 keeps it for good.
+CONCH_AUDIT_DAYS = env_int("CONCH_AUDIT_DAYS", 730)
+CONCH_REPAIR_DAYS = env_int("CONCH_REPAIR_DAYS", 30)
 CONCH_LOAD_ALL_ON_FIRST_START = env_bool("CONCH_LOAD_ALL_ON_FIRST_START", True)
 # A folder arrives as one form with a field for each file, and its relative path beside it.
 DATA_UPLOAD_MAX_NUMBER_FILES = CONCH_UPLOAD_MAX_FILES

@@ -93,6 +93,19 @@ def _dispatch_lost() -> None:
     ).update(state=DeploymentState.QUEUED)
 
 
+def forget_old_repairs() -> int:
+    """Delete ended deployments of the reconciler that no wish refers to; returns how many."""
+    if not settings.CONCH_REPAIR_DAYS:
+        return 0
+    old = Deployment.objects.filter(
+        trigger=Trigger.RECONCILER,
+        finished_at__lt=timezone.now() - timedelta(days=settings.CONCH_REPAIR_DAYS),
+    )
+    wished = DesiredModel.objects.exclude(deployment=None).values("deployment")
+    count, _ = old.exclude(pk__in=wished).delete()
+    return count
+
+
 def adopt_repository() -> int:
     """On the very first start every model on disk becomes wanted; returns how many."""
     if not settings.CONCH_LOAD_ALL_ON_FIRST_START:

@@ -73,7 +73,7 @@ def desired_for(model: str) -> list[DesiredModel]:
 
 
 def desired_all() -> list[DesiredModel]:
-    return list(DesiredModel.objects.select_related("deployment"))
+    return list(DesiredModel.objects.select_related("deployment", "revision", "updated_by"))
 
 
 def wanted_models() -> set[str]:

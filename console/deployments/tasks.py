@@ -54,11 +54,21 @@ def reconcile_deployments() -> None:
         reconcile.give_lease("reconcile", holder)
 
 
+@shared_task(expires=3600)  # type: ignore[untyped-decorator]
+def forget_old_repairs() -> None:
+    """A worker that restarts again and again leaves a deployment each time."""
+    reconcile.forget_old_repairs()
+
+
 BEAT = {
+    "deployments-forget": {
+        "task": "console.deployments.tasks.forget_old_repairs",
+        "schedule": 6 * 3600.0,
+    },
     "deployments-reconcile": {
         "task": "console.deployments.tasks.reconcile_deployments",
         "schedule": 2.0,
         # A round that nobody took in time is of no use later.
         "options": {"expires": 4},
-    }
+    },
 }

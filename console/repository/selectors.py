@@ -206,7 +206,9 @@ def get_upload(upload_id: UUID | str) -> Upload:
 
 def revisions_for(model: str) -> QuerySet[ConfigRevision]:
     """Newest first."""
-    return ConfigRevision.objects.filter(model=model).select_related("actor")
+    # PostgreSQL refuses a NUL; nothing is called so.
+    name = model.replace("\0", " ")
+    return ConfigRevision.objects.filter(model=name).select_related("actor")
 
 
 def get_revision(model: str, number: int) -> ConfigRevision:

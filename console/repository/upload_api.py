@@ -45,7 +45,8 @@ class ReadOrOperate(APIView):
 class Uploads(ReadOrOperate):
     @extend_schema(responses=UploadShape(many=True))
     def get(self, request: Request) -> Response:
-        return Response(UploadShape(selectors.recent_uploads(100), many=True).data)
+        rows = selectors.recent_uploads(100).prefetch_related("deployments")
+        return Response(UploadShape(rows, many=True).data)
 
     @extend_schema(request=UploadCreate, responses={201: UploadShape})
     def post(self, request: Request) -> Response:

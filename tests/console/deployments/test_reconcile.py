@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from console.deployments import reconcile, services
 from console.deployments.choices import DeploymentState
-from console.deployments.models import Deployment, DeploymentTarget
+from console.deployments.models import Deployment, DeploymentTarget, DesiredModel
 from tests.console.deployments.acting import answer, serve
 from tests.console.disk import Committed
 from tests.console.fakes import FakeWorkerClient, make_model, make_worker
@@ -113,3 +113,30 @@ def test_a_round_takes_few_queries_however_many_models(
 
     with django_assert_max_num_queries(16):
         assert reconcile.reconcile() == []
+
+
+def test_old_repairs_are_forgotten_and_what_people_did_is_kept(
+    repository: Path, operator: Any, settings: Any
+) -> None:
+    write_model(repository, "cat")
+    long_ago = timezone.now() - timedelta(days=31)
+    by_person = services.load_model(actor=operator, model="cat")
+    repairs = [
+        services.reconcile_model(
+            model="cat", is_load=True, worker_ids=["w"], versions=None, reason="It was away"
+        )
+        for _ in range(3)
+    ]
+    wished = DesiredModel.objects.get(model="cat")
+    wished.deployment = repairs[0]
+    wished.save()
+    ended = Deployment.objects.exclude(pk=repairs[1].pk)
+    ended.update(finished_at=long_ago, state="succeeded")
+
+    settings.CONCH_REPAIR_DAYS = 0
+    assert reconcile.forget_old_repairs() == 0
+    settings.CONCH_REPAIR_DAYS = 30
+    reconcile.forget_old_repairs()
+
+    kept = set(Deployment.objects.values_list("pk", flat=True))
+    assert kept == {by_person.pk, repairs[0].pk, repairs[1].pk}
