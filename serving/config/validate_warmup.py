@@ -16,6 +16,9 @@ def check_warmup(report: Report) -> None:
         return
     for index, sample in enumerate(report.config.model_warmup):
         path = f"model_warmup[{index}]"
+        if sample.batch_size == 0:
+            _note_skipped(report, path, sample)
+            continue
         limit = report.config.max_batch_size
         if sample.batch_size > max(limit, 1):
             report.error(
@@ -29,6 +32,17 @@ def check_warmup(report: Report) -> None:
         for name, item in sample.inputs.items():
             _check_input(report, map_path(f"{path}.inputs", name), sample, name, item)
         _check_complete(report, path, sample)
+
+
+def _note_skipped(report: Report, path: str, sample: pb.ModelWarmup) -> None:
+    report.warning(
+        path,
+        f"warmup setting '{sample.name}' is skipped: its batch_size is 0",
+        "write batch_size: 1, also for a model without batching",
+        code="VAL-62",
+        edit=report.mend.replace_value(f"{path}.batch_size", "1")
+        or report.mend.insert_inside(path, "batch_size: 1"),
+    )
 
 
 def _check_complete(report: Report, path: str, sample: pb.ModelWarmup) -> None:

@@ -237,6 +237,9 @@ CASES: dict[str, str] = {
         f'{P}model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "A" value {{ {ZERO} }} }} '
         f'inputs {{ key: "Z" value {{ {ZERO} }} }} }}\n'
     ),
+    "warmup_skipped": (
+        f'{P}model_warmup {{ name: "w" inputs {{ value {{ dims: [4] zero_data: true }} }} }}\n'
+    ),
     "warmup_missing_input": f'{P}model_warmup {{ name: "w" batch_size: 1 }}\n',
     # ensembles
     "ensemble_good": ensemble(PLAIN),

@@ -22,6 +22,8 @@ HERE = Path(__file__).parent
 OUTCOMES: dict[str, str] = json.loads((HERE / "data/config_outcomes.json").read_text())
 TEXTS: list[dict[str, Any]] = json.loads((HERE / "data/config_texts.json").read_text())
 """Damaged configs, and whether Triton's parser reads them."""
+VARIANTS: list[dict[str, str]] = json.loads((HERE / "data/config_variants.json").read_text())
+"""Configs with a value or a field changed at random; those that differ on purpose are left out."""
 DIFFERENCES = tomllib.loads((HERE / "known_config_differences.toml").read_text())
 DIFFERENT = {
     name for reasons in DIFFERENCES.values() for names in reasons.values() for name in names
@@ -76,4 +78,21 @@ def test_the_same_texts_are_read_and_refused() -> None:
         if (not errors_of(parse(case["text"]).findings)) != case["parses"]
     ]
 
+    assert differing == []
+
+
+def test_the_same_variants_load_and_are_refused(tmp_path: Path) -> None:
+    for index, case in enumerate(VARIANTS):
+        model = tmp_path / f"k{index}"
+        (model / "1").mkdir(parents=True)
+        (model / "1" / "model.py").write_text(MODEL)
+        (model / "config.pbtxt").write_text(case["text"])
+
+    checked = {model.name: model for model in check_paths([tmp_path], gpu_count=0)}
+
+    differing = []
+    for index, case in enumerate(VARIANTS):
+        errors = errors_of(checked[f"k{index}"].check.findings)
+        if ("refused" if errors else "loads") != case["outcome"]:
+            differing.append((case, [one_line(item) for item in errors]))
     assert differing == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serving.config.findings import Severity, errors_of, one_line
+from serving.config.repair import apply_repair
 from serving.config.validate import Available
 from serving.config.validate_model import RELEASE
 from tests.serving.config.data import BAD, BAD_OUTCOMES, GOOD
@@ -241,6 +242,18 @@ def test_a_warmup_batch_fits_the_model():
     text = f'{BASE} {IO} max_batch_size: 2 model_warmup {{ name: "w" batch_size: 5 {inputs} }}'
 
     assert "batch size 5, max allowed is 2" in the_error(text).message
+
+
+@pytest.mark.parametrize("size", ["", "batch_size: 0"])
+def test_a_warmup_sample_without_a_batch_size_is_skipped_with_a_warning(size):
+    text = f'{BASE} {IO} model_warmup {{ name: "w" {size} }}'
+
+    (found,) = [item for item in findings_of(text) if item.severity is not Severity.NOTE]
+
+    assert found.severity is Severity.WARNING
+    assert "'w' is skipped" in found.message
+    assert found.repair is not None
+    assert "batch_size: 1" in apply_repair(text, found.repair)
 
 
 def test_a_warmup_sample_gives_every_required_input():
