@@ -182,7 +182,9 @@ def _available_parts(check: _Check) -> Iterator[tuple[int, pb.ModelConfig]]:
             check.error(
                 path,
                 f"step {index} depends on '{name}' {problem}",
-                f"mend the model '{name}' first",
+                "write model_version: -1 for its newest version"
+                if "version" in problem and "no loaded" not in problem
+                else f"mend the model '{name}' first",
                 "VAL-71",
             )
         if name not in models.unavailable:
@@ -195,10 +197,10 @@ def _problem_of(models: _Models, step: pb.ModelEnsembling.Step) -> str:
         return "which is not valid"
     versions = models.versions.get(name)
     if versions is None:
-        return ""
+        return f"whose version {step.model_version} cannot be" if step.model_version < -1 else ""
     if not versions:
         return "which has no loaded version"
-    if step.model_version >= 0 and step.model_version not in versions:
+    if step.model_version != -1 and step.model_version not in versions:
         served = ", ".join(str(version) for version in sorted(versions))
         return f"whose required version {step.model_version} is not loaded (served: {served})"
     return ""

@@ -151,6 +151,23 @@ def test_parts_that_cannot_load_or_serve_nothing_are_refused():
     )
 
 
+@pytest.mark.parametrize("version", ["model_version: -2", "model_version: 0", ""])
+def test_a_version_that_is_not_served_is_refused_and_none_means_0(version):
+    text = ensemble(PLAIN.replace("model_version: -1", version))
+
+    (finding,) = check({"e": text, "part": PART}, versions={"part": [1]})[0]
+
+    assert finding.code == "VAL-71"
+    assert "is not loaded (served: 1)" in finding.message
+    assert "model_version: -1" in finding.hint
+
+
+def test_a_version_below_minus_1_is_refused_where_versions_are_not_known():
+    text = ensemble(PLAIN.replace("model_version: -1", "model_version: -2"))
+
+    assert "version -2 cannot be" in check({"e": text, "part": PART})[0][0].message
+
+
 def test_a_broken_part_makes_ensembles_of_ensembles_invalid():
     outer = ensemble(step("inner", {"A": "A"}, {"B": "B"}))
 
