@@ -49,7 +49,12 @@ app.conf.update(
     enable_utc=True,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 3600},
+    broker_transport_options={
+        "visibility_timeout": 3600,
+        # A Redis that hangs must not hold a page for ever; a waiting read takes one second.
+        "socket_connect_timeout": 3.0,
+        "socket_timeout": 6.0,
+    },
     beat_schedule_filename=str(settings.CONCH_DATA_DIR / "beat-schedule"),
 )
 # Threads of the web process that send tasks find this application, not an unconfigured one.

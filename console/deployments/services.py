@@ -15,7 +15,7 @@ from console.core import audit
 from console.core import workers as fleet
 from console.core.background import start_on_commit
 from console.deployments import desired
-from console.deployments.choices import Action, Trigger, WantedState
+from console.deployments.choices import OPEN_STATES, Action, Trigger, WantedState
 from console.deployments.models import Deployment, DesiredModel
 from console.deployments.restore import restore_config, versions_to_restore
 from console.repository import configs, selectors
@@ -203,6 +203,13 @@ def workers_serving(model: str, version: int | None = None) -> list[str]:
         and row.state in ("READY", "LOADING")
         and (version is None or row.version in (str(version), ""))
     )
+
+
+def check_idle(model: str) -> None:
+    """Raises InvalidArgumentError while a deployment of the model runs: heartbeats lag behind."""
+    running = Deployment.objects.filter(model=model, state__in=OPEN_STATES).first()
+    if running is not None:
+        raise InvalidArgumentError(f"Deployment {running.pk} of '{model}' still runs; wait for it.")
 
 
 def forget_model(model: str) -> None:

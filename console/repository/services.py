@@ -214,6 +214,7 @@ def delete_version(*, actor: Any, model: str, version: int) -> TrashEntry:
 
     Raises NotFoundError, RefusedError.
     """
+    deployments().check_idle(model)
     serving = deployments().workers_serving(model, version)
     if serving:
         raise RefusedError(
@@ -230,6 +231,7 @@ def delete_model(*, actor: Any, model: str) -> TrashEntry:
     Raises NotFoundError, RefusedError.
     """
     configs.model_directory(model)
+    deployments().check_idle(model)
     serving = deployments().workers_serving(model)
     if serving:
         raise RefusedError(f"'{model}' is served by {', '.join(serving)}. Unload it first.")

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from console.core.models import AuditEntry
+from console.deployments import operations
+from console.deployments import services as deployments
 from console.deployments.models import Deployment, DesiredModel
 from console.repository import configs, selectors, services, versions
 from console.repository.errors import LostUpdateError, RefusedError
 from console.repository.models import ConfigRevision, TrashEntry
 from console.repository.tasks import record_manifest
-from serving.errors import NotFoundError
+from serving.errors import InvalidArgumentError, NotFoundError
 from tests.console.fakes import FakeWorkerClient, make_model, make_worker
 from tests.console.repository.packing import CONFIG, write_model
 
@@ -162,8 +164,23 @@ def test_a_served_version_is_not_deleted(
     assert services.delete_version(actor=admin, model="ident", version=1)
 
 
+def test_a_model_that_is_just_being_loaded_is_not_deleted(
+    model: Path, admin: Any, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    """The heartbeat that shows the load may still be on its way."""
+    fake_workers.infos = [make_worker("gpu-1")]
+    deployments.load_model(actor=operator, model="ident")
+
+    with pytest.raises(InvalidArgumentError, match="still runs"):
+        services.delete_model(actor=admin, model="ident")
+    with pytest.raises(InvalidArgumentError, match="still runs"):
+        services.delete_version(actor=admin, model="ident", version=1)
+
+
 def test_a_deleted_model_is_no_longer_wanted_and_can_come_back(model: Path, admin: Any) -> None:
     services.save_config(actor=admin, model="ident", text=EIGHT, load=True)
+    # No worker is connected: it fails, and the model stays wanted.
+    operations.dispatch(Deployment.objects.get().pk)
 
     entry = services.delete_model(actor=admin, model="ident")
 
