@@ -15,7 +15,7 @@ from console.core.workers import get_client
 from console.monitoring.aggregate import ModelSum, percentiles
 from console.monitoring.models import MinuteSample
 from console.monitoring.series import build_series
-from workers.messages import Sample
+from workers.messages import Event, Sample
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +131,11 @@ def series(
     return body
 
 
+def _mark(event: Event) -> str:
+    """An unload that somebody asked for is no failure, though its state is the same."""
+    return "UNLOADED" if event.reason == "unloaded" else event.state
+
+
 def _marks(start: float, model: str | None) -> list[dict[str, Any]]:
     """Changes of what serves, to be drawn on the axis of the latency."""
     try:
@@ -138,7 +143,7 @@ def _marks(start: float, model: str | None) -> list[dict[str, Any]]:
     except Exception:
         return []
     return [
-        {"at": event.at, "model": event.model, "version": event.version, "state": event.state}
+        {"at": event.at, "model": event.model, "version": event.version, "state": _mark(event)}
         for event in events
         if event.kind == "model_state"
         and event.state in ("READY", "UNAVAILABLE")

@@ -17,7 +17,8 @@ function byModel(series, field, factor = 1) {
   rows.sort((a, b) => weight(b.values) - weight(a.values) || a.name.localeCompare(b.name));
   // Of many models the idle ones would only fill the legend.
   const busy = rows.filter((row) => weight(row.values) > 0);
-  const lines = (rows.length > MOST_LINES && busy.length ? busy : rows).slice(0, MOST_LINES);
+  if (rows.length > MOST_LINES && !busy.length) return { lines: [{ ...rows[0], name: `all ${rows.length} models` }], left: 0 };
+  const lines = (rows.length > MOST_LINES ? busy : rows).slice(0, MOST_LINES);
   return { byModel: true, lines, left: rows.length - lines.length };
 }
 

@@ -174,7 +174,7 @@ class Store {
     if (!this.series || event.kind !== "model_state" || !["READY", "UNAVAILABLE"].includes(event.state)) return;
     const model = this.filter.get("model");
     if (model && model !== event.model) return;
-    this.series.events.push({ at: event.at, model: event.model, version: event.version, state: event.state });
+    this.series.events.push({ at: event.at, model: event.model, version: event.version, state: event.reason === "unloaded" ? "UNLOADED" : event.state });
   }
 
   // Moves the steps that have ended into the series, and the window along. True: something is new.

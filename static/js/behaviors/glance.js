@@ -2,6 +2,8 @@
 import { showProblems } from "../problems.js";
 
 const EVERY_MS = 10_000;
+// The page itself comes first.
+const FIRST_MS = 1000;
 
 export function connect(element) {
   const abort = new AbortController();
@@ -22,9 +24,10 @@ export function connect(element) {
   const quietly = () => look().catch(() => {});
   const timer = setInterval(quietly, EVERY_MS);
   document.addEventListener("visibilitychange", quietly, { signal: abort.signal });
-  quietly();
+  const first = setTimeout(quietly, FIRST_MS);
   return () => {
     abort.abort();
+    clearTimeout(first);
     clearInterval(timer);
   };
 }

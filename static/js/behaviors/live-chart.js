@@ -41,7 +41,7 @@ function marks(series, theme) {
       yref: "paper",
       y0: 0,
       y1: 1,
-      line: { color: event.state === "READY" ? theme.muted : theme.warn, width: 1, dash: "dot" },
+      line: { color: event.state === "UNAVAILABLE" ? theme.warn : theme.muted, width: 1, dash: "dot" },
     })),
     annotations: named.map((event) => ({
       x: new Date(event.at * 1000),
@@ -49,7 +49,7 @@ function marks(series, theme) {
       yref: "paper",
       y: 1,
       yanchor: "bottom",
-      text: `${event.model}${event.version ? ` v${event.version}` : ""} ${event.state === "READY" ? "ready" : "unavailable"}`,
+      text: `${event.model}${event.version ? ` v${event.version}` : ""} ${event.state.toLowerCase()}`,
       showarrow: false,
       font: { size: 10, color: theme.muted },
     })),
@@ -65,6 +65,9 @@ function layoutOf(view, series, theme) {
   if (view.rows) layout.hovermode = "closest";
   if (view.marks) Object.assign(layout, marks(series, theme));
   const values = (view.lines ?? view.rows).flatMap((line) => line.values).filter((value) => value !== null);
+  // Whole decades, so that a log axis always has a tick or two.
+  const above = values.filter((value) => value > 0);
+  if (view.log && above.length) layout.yaxis.range = [Math.floor(Math.log10(Math.min(...above))), Math.floor(Math.log10(Math.max(...above))) + 1];
   // An all-zero chart keeps a sensible axis instead of -1 to 1.
   if (!view.rows && !view.log && !view.percent && Math.max(0, ...values) === 0) layout.yaxis.range = [0, 1];
   return layout;

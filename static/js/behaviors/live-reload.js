@@ -41,11 +41,17 @@ export function connect(element) {
   const abort = new AbortController();
   let timer = 0;
   let running = false;
+  // Something happened while the last answer was on its way: it may tell the time before.
+  let again = false;
 
   async function reload() {
     clearTimeout(timer);
-    if (running) return;
+    if (running) {
+      again = true;
+      return;
+    }
     running = true;
+    again = false;
     try {
       if (!isPaused() && !document.hidden) await update();
     } catch (error) {
@@ -53,7 +59,7 @@ export function connect(element) {
       console.warn("the page could not be brought up to date", error);
     } finally {
       running = false;
-      if (!abort.signal.aborted) timer = setTimeout(reload, EVERY_MS);
+      if (!abort.signal.aborted) timer = setTimeout(reload, again ? SOON_MS : EVERY_MS);
     }
   }
 

@@ -95,6 +95,7 @@ def test_bulk_unload_names_models_and_consequence(
 ) -> None:
     add_model(repository, "other")
     page = open_page("/models/")
+    page.wait_for_load_state("networkidle")
     page.get_by_label("Choose all models in the list").check()
     page.get_by_role("button", name="Unload…").click()
 

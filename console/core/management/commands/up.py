@@ -30,16 +30,20 @@ class Command(BaseCommand):
         parser.add_argument(
             "--host", default=env("CONCH_HOST", "127.0.0.1"), help="console address"
         )
-        parser.add_argument("--port", type=int, default=int(env("CONCH_PORT", "8080")))
         parser.add_argument(
-            "--worker-http-port", type=int, default=int(env("CONCH_HTTP_PORT", "8000"))
+            "--port",
+            type=int,
+            default=int(env("CONCH_PORT", "8080")),
+            help="console port (default: %(default)s)",
         )
-        parser.add_argument(
-            "--worker-grpc-port", type=int, default=int(env("CONCH_GRPC_PORT", "8001"))
-        )
-        parser.add_argument(
-            "--worker-metrics-port", type=int, default=int(env("CONCH_METRICS_PORT", "8002"))
-        )
+        for name, usual in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
+            parser.add_argument(
+                f"--worker-{name}-port",
+                type=int,
+                metavar="PORT",
+                default=int(env(f"CONCH_{name.upper()}_PORT", usual)),
+                help=f"{name} port of the worker (default: %(default)s)",
+            )
         parser.add_argument(
             "--demo",
             type=Path,
