@@ -1,12 +1,16 @@
 """POST .../infer: from body to request, and from the core's answer to a reply, by callbacks only.
 
-Loop thread. Source: spec protocol_http.md C; design: no Task for a unary request.
+Loop thread; large JSON goes through `JsonThreads`. Source: spec protocol_http.md C; design: no Task
+for a unary request.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
@@ -21,13 +25,16 @@ from serving.frontends.http_messages import (
     error_response,
     text_error,
 )
+from serving.frontends.json_threads import JsonThreads
 from serving.options import FrontendOptions
 from serving.protocol import compression
+from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS
 from serving.protocol.parameters import apply_forwarded_header
 from serving.protocol.v2_http import (
     DecodedRequest,
     decode_request,
     encode_response,
+    json_elements,
     parse_header_length,
 )
 from serving.request import InferenceRequest
@@ -39,6 +46,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_INFLATED = 1024
+"""What deflate can make of one byte."""
+
 
 class InferRoute:
     """Decodes, submits and encodes."""
@@ -48,6 +58,7 @@ class InferRoute:
         self._max_input_size = options.http_max_input_size
         pattern = options.http_header_forward_pattern
         self._forward = re.compile(pattern) if pattern else None
+        self._threads = JsonThreads()
 
     def refuse_head(self, request: HttpRequest, content_length: int) -> HttpResponse | None:
         """A JSON body above the limit need not be read to be refused (HTTP-033)."""
@@ -62,13 +73,21 @@ class InferRoute:
                 f"model '{name}' is decoupled: it may send any number of responses, which HTTP "
                 "infer cannot carry; use the gRPC stream"
             )
-        decoded = self._decode(http, model, version)
+        if _is_big(http):
+            decoding = _Decoding(reply, partial(self._submit, http, reply, model))
+            self._threads.run(lambda: self._decode(http, model, version), decoding.done)
+            return decoding.cancel
+        return self._submit(http, reply, model, self._decode(http, model, version))
+
+    def _submit(
+        self, http: HttpRequest, reply: Reply, model: Model, decoded: DecodedRequest
+    ) -> Cancel:
         request = decoded.request
         coding = b""
         accepted = http.headers.get(b"accept-encoding")
         if accepted is not None:
             coding = compression.choose_coding(accepted.decode("latin-1")).encode()
-        answer = _Answer(reply, decoded, model, coding)
+        answer = _Answer(reply, decoded, model, coding, self._threads)
         request.on_response = answer.on_response
         self._server.infer(request)
         return request.cancel
@@ -104,13 +123,64 @@ class InferRoute:
         )
 
 
+def _is_big(http: HttpRequest) -> bool:
+    """Its JSON takes the loop too long; a compressed body may be a thousand times as large."""
+    size = len(http.body)
+    if http.headers.get(b"content-encoding", b"identity") != b"identity":
+        return size * _MOST_INFLATED >= BIG_BYTES
+    if size < BIG_BYTES:
+        return False
+    length = http.headers.get(b"inference-header-content-length", b"")
+    return not length.isdigit() or int(length[:20]) >= BIG_BYTES
+
+
+class _Decoding:
+    """A request whose body a thread decodes; submitted afterwards, unless it was cancelled."""
+
+    __slots__ = ("_cancel", "_is_cancelled", "_reply", "_submit")
+
+    def __init__(self, reply: Reply, submit: Callable[[DecodedRequest], Cancel]) -> None:
+        self._reply = reply
+        self._submit = submit
+        self._cancel: Cancel | None = None
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self._cancel is not None:
+            self._cancel()
+
+    def done(self, decoding: asyncio.Future[DecodedRequest]) -> None:
+        error = decoding.exception()
+        if self._is_cancelled:
+            return
+        try:
+            if error is not None:
+                raise error
+            self._cancel = self._submit(decoding.result())
+        except ServingError as problem:
+            self._reply(error_response(problem))
+        except Exception:
+            logger.exception("cannot decode a request")
+            self._reply(text_error(500, "internal error, see the server's log"))
+
+
 class _Answer:
     """Turns the final response of one request into a reply."""
 
-    __slots__ = ("_coding", "_decoded", "_model", "_reply")
+    __slots__ = ("_coding", "_decoded", "_model", "_reply", "_response", "_threads")
 
-    def __init__(self, reply: Reply, decoded: DecodedRequest, model: Model, coding: bytes) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        decoded: DecodedRequest,
+        model: Model,
+        coding: bytes,
+        threads: JsonThreads,
+    ) -> None:
         self._reply = reply
+        self._threads = threads
+        self._response: InferenceResponse | None = None
         self._decoded = decoded
         self._model = model
         self._coding = coding
@@ -120,13 +190,31 @@ class _Answer:
             return  # the model is not decoupled; the core refuses a second response
         # Request and answer point at each other: let go, or bodies wait for the cycle collector.
         self._decoded.request.on_response = None
+        if response.error is None and self._is_big(response):
+            # Kept here too: its memory must be given back on the loop, not in the thread.
+            self._response = response
+            self._threads.run(lambda: self._rendered(response), self._done)
+        else:
+            self._reply(self._rendered(response))
+
+    def _is_big(self, response: InferenceResponse) -> bool:
+        if json_elements(self._decoded, response) >= BIG_ELEMENTS:
+            return True
+        size = sum(tensor.array.nbytes for tensor in response.outputs) if self._coding else 0
+        return size >= BIG_BYTES
+
+    def _done(self, rendering: asyncio.Future[HttpResponse]) -> None:
+        self._response = None
+        self._reply(rendering.result())
+
+    def _rendered(self, response: InferenceResponse) -> HttpResponse:
         try:
-            self._reply(self._render(response))
+            return self._render(response)
         except ServingError as error:
-            self._reply(error_response(error))
+            return error_response(error)
         except Exception:
             logger.exception("cannot encode a response model=%s", response.model_name)
-            self._reply(text_error(500, "internal error while encoding the response"))
+            return text_error(500, "internal error while encoding the response")
 
     def _render(self, response: InferenceResponse) -> HttpResponse:
         if response.error is not None:

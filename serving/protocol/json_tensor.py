@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from serving.datatypes import DataType
 from serving.errors import InvalidArgumentError
+from serving.protocol.big_json import BigArray
 from serving.protocol.v2_json import malformed
 from serving.response import OutputTensor
 
@@ -56,7 +57,7 @@ def _decoders_for(datatype: DataType) -> list[Any]:
 def array_from_json(
     data: object, datatype: DataType, shape: tuple[int, ...], tensor: str
 ) -> NDArray[np.generic]:
-    """Build the tensor from its undecoded text (msgspec.Raw) or from decoded values.
+    """Build the tensor from its undecoded text (msgspec.Raw, BigArray) or from decoded values.
 
     `tensor` names it in errors, e.g. "input 'A' of model 'm'". Raises InvalidArgumentError.
     """
@@ -65,15 +66,15 @@ def array_from_json(
             f"{tensor} has datatype {datatype.name}, which JSON 'data' cannot carry; send it as "
             "binary data"
         )
-    values = _values(data, datatype, tensor)
-    count = math.prod(shape)
-    if len(values) != count:
-        raise InvalidArgumentError(
-            f"Unable to parse 'data' of {tensor}: shape {list(shape)} needs {count} elements, got "
-            f"{len(values)}"
-        )
     try:
-        return _to_array(values, datatype).reshape(shape)
+        array = _from_big(data, datatype) if isinstance(data, BigArray) else None
+        if array is None:
+            text = msgspec.Raw(bytes(data.text)) if isinstance(data, BigArray) else data
+            values = _values(text, datatype, tensor)
+            _check_count(len(values), shape, tensor)
+            return _to_array(values, datatype).reshape(shape)
+        _check_count(len(array), shape, tensor)
+        return array.reshape(shape)
     except OverflowError as error:
         raise InvalidArgumentError(
             f"Unable to parse 'data' of {tensor}: an element is out of the range of "
@@ -81,6 +82,22 @@ def array_from_json(
         ) from None
     except ValueError as error:
         raise InvalidArgumentError(f"{tensor} has an impossible shape: {error}") from None
+
+
+def _check_count(got: int, shape: tuple[int, ...], tensor: str) -> None:
+    count = math.prod(shape)
+    if got != count:
+        raise InvalidArgumentError(
+            f"Unable to parse 'data' of {tensor}: shape {list(shape)} needs {count} elements, got "
+            f"{got}"
+        )
+
+
+def _from_big(data: BigArray, datatype: DataType) -> NDArray[np.generic] | None:
+    if datatype.is_bytes:
+        return None
+    with np.errstate(over="ignore"):
+        return data.convert(_decoders_for(datatype)[0], np.dtype(datatype.dtype))
 
 
 def flat_values(data: object, datatype: DataType, tensor: str) -> list[Any]:
@@ -171,6 +188,11 @@ def _too_deep(tensor: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Unable to parse 'data' of {tensor}: it is nested deeper than {MAX_DEPTH} levels"
     )
+
+
+def is_numeric(output: OutputTensor) -> bool:
+    """JSON carries it as numbers or booleans."""
+    return output.datatype.json_allowed and not output.datatype.is_bytes
 
 
 def output_data(output: OutputTensor) -> object:

@@ -12,13 +12,15 @@ from typing import Any
 
 import msgspec
 import orjson
+from numpy.typing import NDArray
 
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME, DataType, element_count
 from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.protocol import v2_binary
+from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS, PLACEHOLDER, BigArray, array_pieces
 from serving.protocol.classification import classify
-from serving.protocol.json_tensor import array_from_json, output_data
+from serving.protocol.json_tensor import array_from_json, is_numeric, output_data
 from serving.protocol.parameters import apply_parameter, bool_value
 from serving.protocol.tensor_counts import check_tensor_counts
 from serving.protocol.v2_json import (
@@ -30,6 +32,7 @@ from serving.protocol.v2_json import (
     LooseInputHeader,
     OutputHeader,
     TrailingDataError,
+    decode_big_infer,
     decode_infer_header,
 )
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
@@ -73,7 +76,8 @@ def decode_request(
             f"the JSON of the request has {size} bytes, more than --http-max-input-size allows "
             f"({max_json_size}); send tensors as binary data"
         )
-    header = _header(body, size, header_length, spec.name)
+    big = decode_big_infer(body[:size]) if size >= BIG_BYTES else None
+    header = big.header if big is not None else _header(body, size, header_length, spec.name)
     # Before the tensors are: absurd numbers of them would take the loop seconds.
     check_tensor_counts(len(header.inputs), len(header.outputs), spec)
     request.id = header.id
@@ -84,12 +88,14 @@ def decode_request(
         else:
             apply_parameter(request, name, value)
     tail = _Tail(body[size:], spec.name)
-    for item in header.inputs:
+    inputs: Sequence[InputHeader | LooseInputHeader] = header.inputs
+    for index, item in enumerate(inputs):
         if item.name in request.inputs:
             raise InvalidArgumentError(
                 f"input '{item.name}' already exists in request for model '{spec.name}'"
             )
-        request.inputs[item.name] = _input(item, spec.name, tail, max_json_size)
+        array = None if big is None else big.arrays.get(index)
+        request.inputs[item.name] = _input(item, array, spec.name, tail, max_json_size)
     tail.check_exhausted(request.inputs)
     for output in header.outputs:
         request.requested_outputs.append(_output(output))
@@ -145,7 +151,11 @@ class _Tail:
 
 
 def _input(
-    item: InputHeader | LooseInputHeader, model: str, tail: _Tail, max_json_size: int
+    item: InputHeader | LooseInputHeader,
+    array: BigArray | None,
+    model: str,
+    tail: _Tail,
+    max_json_size: int,
 ) -> InputTensor:
     tensor = f"input '{item.name}' of model '{model}'"
     has_data = item.data is not NO_DATA and item.data is not msgspec.UNSET
@@ -169,9 +179,8 @@ def _input(
             f"{tensor}: shape {list(shape)} of {datatype.name} is larger than "
             f"--http-max-input-size allows for a JSON tensor ({max_json_size} bytes)"
         )
-    return InputTensor(
-        item.name, datatype, shape, array_from_json(item.data, datatype, shape, tensor)
-    )
+    data = item.data if array is None else array
+    return InputTensor(item.name, datatype, shape, array_from_json(data, datatype, shape, tensor))
 
 
 def _datatype(name: str, tensor: str) -> DataType:
@@ -246,6 +255,7 @@ def encode_response(
     """Encode a response without error. Raises InvalidArgumentError where a tensor cannot go out."""
     wanted = {output.name: output for output in decoded.request.requested_outputs}
     tail: list[Body] = []
+    big: list[NDArray[Any]] = []
     outputs: list[dict[str, Any]] = []
     is_any_binary = False
     for tensor in response.outputs:
@@ -259,7 +269,7 @@ def encode_response(
             )
         is_binary = decoded.is_binary_by_default if output is None else output.binary
         is_any_binary |= is_binary
-        outputs.append(_encode_output(tensor, is_binary, tail))
+        outputs.append(_encode_output(tensor, is_binary, tail, big))
     head: dict[str, Any] = {"id": response.id} if response.id else {}
     head["model_name"] = response.model_name
     head["model_version"] = str(response.model_version)
@@ -267,12 +277,29 @@ def encode_response(
         head["parameters"] = response.parameters
     head["outputs"] = outputs
     text = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
+    parts: list[Body] = [text]
+    if big:
+        parts = []
+        for before, array in zip(text.split(PLACEHOLDER), [*big, None], strict=True):
+            parts += [before] if array is None else [before, *array_pieces(array)]
     if not is_any_binary:
-        return EncodedResponse([text])
-    return EncodedResponse([text, *tail], len(text), is_binary=True)
+        return EncodedResponse(parts)
+    return EncodedResponse([*parts, *tail], sum(map(len, parts)), is_binary=True)
 
 
-def _encode_output(tensor: OutputTensor, is_binary: bool, tail: list[Body]) -> dict[str, Any]:
+def json_elements(decoded: DecodedRequest, response: InferenceResponse) -> int:
+    """How many elements `encode_response` will write as JSON, roughly."""
+    binary = {output.name: output.binary for output in decoded.request.requested_outputs}
+    return sum(
+        tensor.array.size
+        for tensor in response.outputs
+        if not binary.get(tensor.name, decoded.is_binary_by_default)
+    )
+
+
+def _encode_output(
+    tensor: OutputTensor, is_binary: bool, tail: list[Body], big: list[NDArray[Any]]
+) -> dict[str, Any]:
     head: dict[str, Any] = {
         "name": tensor.name,
         "datatype": tensor.datatype.name,
@@ -282,6 +309,9 @@ def _encode_output(tensor: OutputTensor, is_binary: bool, tail: list[Body]) -> d
         raw = v2_binary.bytes_from_array(tensor.array, tensor.datatype)
         head["parameters"] = {"binary_data_size": len(raw)}
         tail.append(raw)
+    elif is_numeric(tensor) and tensor.array.size >= BIG_ELEMENTS:
+        head["data"] = orjson.Fragment(PLACEHOLDER)
+        big.append(tensor.array.reshape(-1))
     else:
         head["data"] = output_data(tensor)
     return head

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from serving.errors import InvalidArgumentError
+from serving.protocol.big_json import BigArray, cut_arrays, is_placeholder
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPECIAL_FLOAT = re.compile(rb"[\[,:\s](?:NaN|-?Infinity)\b")
@@ -77,7 +79,33 @@ class LooseInferHeader(msgspec.Struct):
     outputs: list[OutputHeader] = []
 
 
+@dataclass(slots=True)
+class Decoded:
+    """An infer header, and the large arrays that were cut out of it, by the index of the input."""
+
+    header: InferHeader | LooseInferHeader
+    arrays: dict[int, BigArray]
+
+
 _decode = msgspec.json.Decoder(InferHeader).decode
+
+
+def decode_big_infer(body: memoryview) -> Decoded | None:
+    """As `decode_infer_header` for a large body, without holding the interpreter for long.
+
+    None where the body must go the usual way, which also finds out what is wrong with it.
+    """
+    text, arrays = cut_arrays(body)
+    if not arrays:
+        return None
+    try:
+        header = _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    inputs = [at for at, item in enumerate(header.inputs) if is_placeholder(item.data)]
+    if len(inputs) != len(arrays) or _has_repeated_members(text):
+        return None
+    return Decoded(header, dict(zip(inputs, arrays, strict=True)))
 
 
 def decode_infer_header(raw: bytes) -> InferHeader | LooseInferHeader:

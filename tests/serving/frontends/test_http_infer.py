@@ -20,6 +20,7 @@ from serving.options import FrontendOptions
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor
 from tests.serving.protocol.specs import identity_spec
+from tests.waiting import wait_until
 
 BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}
 
@@ -136,3 +137,60 @@ def test_a_reserved_header_is_not_forwarded() -> None:
 def test_a_decoupled_model_is_sent_to_the_stream() -> None:
     with pytest.raises(Exception, match="decoupled"):
         route(Core(identity_spec(is_decoupled=True))).handle(http(), Replies(), "m", -1)
+
+
+def big_body(count: int = 300_000) -> bytes:
+    item = {"name": "INPUT0", "datatype": "FP32", "shape": [count], "data": [0.125] * count}
+    return json.dumps({"inputs": [item]}).encode()
+
+
+async def test_a_large_body_is_decoded_and_its_answer_encoded_beside_the_loop():
+    core, replies = Core(), Replies()
+    route = InferRoute(core, FrontendOptions())
+
+    route.handle(http(big_body()), replies, "m", -1)
+    assert core.requests == []
+    await wait_until(lambda: core.requests)
+    core.answer()
+    assert replies == []
+    await wait_until(lambda: replies)
+
+    assert replies[0].status == 200
+    assert len(json.loads(b"".join(replies[0].parts))["outputs"][0]["data"]) == 300_000
+
+
+async def test_a_client_that_leaves_while_its_body_is_decoded_is_not_served():
+    core, replies = Core(), Replies()
+    route = InferRoute(core, FrontendOptions())
+
+    cancel = route.handle(http(big_body()), replies, "m", -1)
+    assert cancel is not None
+    cancel()
+    route.handle(http(big_body()), replies, "m", -1)
+    await wait_until(lambda: core.requests)
+
+    assert len(core.requests) == 1
+    assert replies == []
+
+
+async def test_a_client_that_leaves_after_the_decoding_cancels_its_request():
+    core, replies = Core(), Replies()
+    route = InferRoute(core, FrontendOptions())
+
+    cancel = route.handle(http(big_body()), replies, "m", -1)
+    await wait_until(lambda: core.requests)
+    assert cancel is not None
+    cancel()
+
+    assert core.requests[0].is_cancelled
+
+
+async def test_a_fault_of_a_large_body_is_the_clients():
+    core, replies = Core(), Replies()
+    route = InferRoute(core, FrontendOptions())
+
+    route.handle(http(big_body()[:-1]), replies, "m", -1)
+    await wait_until(lambda: replies)
+
+    assert replies[0].status == 400
+    assert core.requests == []
