@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 @audit.records_refusals("load model", "model")
-@transaction.atomic
 def load_model(
     *,
     actor: Any,
@@ -47,22 +46,25 @@ def load_model(
     configs.model_directory(model)
     _check_versions(model, versions)
     _check_workers(worker_ids)
-    deployment = _create(
-        Action.LOAD,
-        actor=actor,
-        model=model,
-        worker_ids=worker_ids,
-        versions=versions,
-        reason=reason,
-        upload=upload,
-        retry_of=retry_of,
-    )
-    desired.wish(deployment, WantedState.LOADED, worker_ids=worker_ids, versions=versions)
-    return _start(deployment)
+    # Before the transaction, here and below: others wait for it, and Redis may take its time.
+    served = _served_versions(model)
+    with transaction.atomic():
+        deployment = _create(
+            Action.LOAD,
+            actor=actor,
+            model=model,
+            worker_ids=worker_ids,
+            versions=versions,
+            reason=reason,
+            previous_versions=served,
+            upload=upload,
+            retry_of=retry_of,
+        )
+        desired.wish(deployment, WantedState.LOADED, worker_ids=worker_ids, versions=versions)
+        return _start(deployment)
 
 
 @audit.records_refusals("unload model", "model")
-@transaction.atomic
 def unload_model(
     *,
     actor: Any,
@@ -79,20 +81,23 @@ def unload_model(
     """
     _check_known(model)
     _check_workers(worker_ids)
-    deployment = _create(
-        Action.UNLOAD,
-        actor=actor,
-        model=model,
-        worker_ids=worker_ids,
-        versions=None if version is None else [version],
-        reason=reason,
-        retry_of=retry_of,
-        unload_dependents=unload_dependents,
-    )
-    remaining = _remaining(model, version, worker_ids)
-    state = WantedState.LOADED if remaining else WantedState.UNLOADED
-    desired.wish(deployment, state, worker_ids=worker_ids, versions=remaining or None)
-    return _start(deployment)
+    served, served_there = _served_versions(model), _served_versions(model, worker_ids)
+    with transaction.atomic():
+        deployment = _create(
+            Action.UNLOAD,
+            actor=actor,
+            model=model,
+            worker_ids=worker_ids,
+            versions=None if version is None else [version],
+            reason=reason,
+            previous_versions=served,
+            retry_of=retry_of,
+            unload_dependents=unload_dependents,
+        )
+        remaining = _remaining(model, version, served_there)
+        state = WantedState.LOADED if remaining else WantedState.UNLOADED
+        desired.wish(deployment, state, worker_ids=worker_ids, versions=remaining or None)
+        return _start(deployment)
 
 
 @audit.records_refusals("rollback model", "deployment")
@@ -117,6 +122,7 @@ def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
         before = configs.current_revision(model)
         revision = restore_config(actor=actor, deployment=deployment)
     # Files first, each under its model's lock; a transaction must not wait for those.
+    served = _served_versions(model)
     with transaction.atomic():
         new = _create(
             Action.ROLLBACK,
@@ -125,6 +131,7 @@ def rollback(*, actor: Any, deployment: Deployment) -> Deployment:
             worker_ids=None,
             versions=None,
             reason=f"Undo deployment {deployment.pk}",
+            previous_versions=served,
             rollback_of=deployment,
         )
         new.previous_revision, new.revision = before, revision
@@ -174,7 +181,6 @@ def retry(*, actor: Any, deployment: Deployment) -> Deployment:
     )
 
 
-@transaction.atomic
 def reconcile_model(
     *,
     model: str,
@@ -185,11 +191,19 @@ def reconcile_model(
 ) -> Deployment:
     """An operation of the reconciler: what is wanted stays as it is."""
     action = Action.LOAD if is_load else Action.UNLOAD
-    deployment = _create(
-        action, actor=None, model=model, worker_ids=worker_ids, versions=versions, reason=reason,
-        trigger=Trigger.RECONCILER,
-    )  # fmt: skip
-    return _start(deployment)
+    served = _served_versions(model)
+    with transaction.atomic():
+        deployment = _create(
+            action,
+            actor=None,
+            model=model,
+            worker_ids=worker_ids,
+            versions=versions,
+            reason=reason,
+            previous_versions=served,
+            trigger=Trigger.RECONCILER,
+        )
+        return _start(deployment)
 
 
 def workers_serving(model: str, version: int | None = None) -> list[str]:
@@ -233,12 +247,12 @@ def _served_versions(model: str, worker_ids: Sequence[str] | None = None) -> lis
     )
 
 
-def _remaining(model: str, version: int | None, worker_ids: Sequence[str] | None) -> list[int]:
+def _remaining(model: str, version: int | None, served: Sequence[int]) -> list[int]:
     """What is still wanted after one version is taken away; empty: nothing."""
     if version is None:
         return []
     wanted = {item for row in desired.snapshot(model) for item in row["versions"] or []} or set(
-        _served_versions(model, worker_ids)
+        served
     )
     if version not in wanted:
         raise NotFoundError(f"Version {version} of '{model}' is not served.")
@@ -301,7 +315,6 @@ def _create(
         revision=revision,
         previous_revision=previous.revision if previous else revision,
         previous_desired=desired.snapshot(model),
-        previous_versions=_served_versions(model),
         **more,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from console.core.models import AuditEntry
@@ -16,7 +17,7 @@ from console.deployments.models import Deployment, DeploymentTarget
 from serving.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from tests.console.deployments.acting import answer, desired, sent, serve
 from tests.console.disk import Committed
-from tests.console.fakes import FakeWorkerClient, make_worker
+from tests.console.fakes import FakeWorkerClient, make_model, make_worker
 from workers.client import WorkerError
 
 
@@ -262,3 +263,28 @@ def test_a_refused_attempt_is_in_the_audit_log_too(model: Path, operator: Any) -
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.target, entry.actor) == ("load model refused", "cat", operator)
     assert "no version 9" in entry.detail["error"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_redis_is_never_asked_while_others_wait_for_the_database(
+    model: Path, operator: Any, fake_workers: FakeWorkerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    fake_workers.infos = [make_worker("gpu-1", models=[make_model("cat")])]
+    monkeypatch.setattr(
+        fake_workers,
+        "workers",
+        lambda: asked.append(connection.in_atomic_block) or list(fake_workers.infos),
+    )
+
+    load = services.load_model(actor=operator, model="cat", worker_ids=["gpu-1"])
+    services.unload_model(actor=operator, model="cat")
+    Deployment.objects.update(state=DeploymentState.SUCCEEDED)
+    load.refresh_from_db()
+    services.rollback(actor=operator, deployment=load)
+    services.reconcile_model(
+        model="cat", is_load=True, worker_ids=["gpu-1"], versions=None, reason="It was away"
+    )
+
+    assert asked
+    assert not any(asked)
