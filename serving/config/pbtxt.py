@@ -7,6 +7,7 @@ for positions and for better words. Pure functions; any thread.
 from __future__ import annotations
 
 import re
+import stat
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -119,10 +120,17 @@ def parse(text: str, *, file: str = "config.pbtxt") -> ParsedConfig:
 
 def read_text(path: Path) -> tuple[str | None, list[Finding]]:
     """The text of a config file, or None and why not. Raises OSError when it cannot be opened."""
-    raw = path.read_bytes()
-    if len(raw) > MAX_CONFIG_BYTES:
-        message = f"the file has {len(raw)} bytes; a config may have {MAX_CONFIG_BYTES}"
+    status = path.stat()
+    size = status.st_size
+    message = ""
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        # Reading a pipe waits for a writer, reading a device may never end.
+        message = f"{path.name} is no regular file but a pipe, socket or device; replace it by a text file"
+    elif size > MAX_CONFIG_BYTES:
+        message = f"{path.name} has {size} bytes; a config may have {MAX_CONFIG_BYTES}"
+    if message:
         return None, [Finding(Severity.ERROR, message, file=path.name, code="REP-014")]
+    raw = path.read_bytes()
     try:
         return raw.decode("utf-8"), []
     except UnicodeDecodeError as error:

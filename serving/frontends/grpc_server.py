@@ -13,6 +13,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2_grpc
 
+from serving.frontends.grpc_parsing import TolerantRegistrar
 from serving.frontends.grpc_service import GrpcService
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class GrpcServer:
         logging.getLogger("grpc._cython.cygrpc").addFilter(_clients_faults)  # once, however often
         self._server = grpc.aio.server(options=_OPTIONS)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            GrpcService(server), self._server
+            GrpcService(server), TolerantRegistrar(self._server)
         )
         health_pb2_grpc.add_HealthServicer_to_server(_Health(server), self._server)
 

@@ -23,6 +23,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.frontends import extensions
+from serving.frontends.grpc_parsing import refuse_malformed
 from serving.frontends.grpc_stream import InferStream
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details, grpc_status
@@ -40,6 +41,7 @@ def _answers_errors(handler: Handler) -> Handler:
     @functools.wraps(handler)
     async def answer(self: GrpcService, request: Any, context: Any) -> Any:
         try:
+            refuse_malformed(request)
             return await handler(self, request, context)
         except ServingError as error:
             await context.abort(grpc_status(error.code), grpc_details(error.message))

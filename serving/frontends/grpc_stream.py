@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.errors import InternalError, ServingError
+from serving.errors import InternalError, InvalidArgumentError, ServingError
+from serving.frontends.grpc_parsing import refuse_malformed
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details, grpc_status
 from serving.request import InferenceRequest
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MAX_IN_FLIGHT = 256
+"""Requests of one stream without their last answer; beyond that no further request is read, so that
+one client with a fast pen does not fill the queues of everyone."""
 _MAX_UNSENT = 256
 """Answers waiting for the client; beyond that no further request is read."""
 
@@ -52,7 +56,7 @@ class InferStream:
         self._calls: deque[_Call] = deque()
         self._ready: deque[Any] = deque()
         self._changed = asyncio.Event()
-        self._sent = asyncio.Event()
+        self._moved = asyncio.Event()
         self._is_read = False
         self._error: ServingError | None = None
         metadata = dict(context.invocation_metadata() or ())
@@ -64,7 +68,7 @@ class InferStream:
             while True:
                 while self._ready:
                     yield self._ready.popleft()
-                    self._sent.set()
+                    self._moved.set()
                 if self._error is not None:
                     error = self._error
                     await self._context.abort(grpc_status(error.code), grpc_details(error.message))
@@ -81,10 +85,13 @@ class InferStream:
     async def _read(self) -> None:
         try:
             async for message in self._requests:
+                refuse_malformed(message)
                 self._submit(message)
-                while len(self._ready) >= _MAX_UNSENT:
-                    self._sent.clear()
-                    await self._sent.wait()
+                while len(self._ready) >= _MAX_UNSENT or len(self._calls) >= _MAX_IN_FLIGHT:
+                    self._moved.clear()
+                    await self._moved.wait()
+        except InvalidArgumentError as error:
+            self._error = self._error or error  # what follows on the stream cannot be trusted
         finally:
             self._is_read = True
             self._changed.set()
@@ -161,6 +168,7 @@ class InferStream:
             call.messages.clear()
             if call.is_done:
                 self._calls.remove(call)
+                self._moved.set()
             elif call.is_ordered:
                 is_first_ordered = False
         self._changed.set()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import grpc.aio
 import pytest
 from tritonclient.grpc import service_pb2
 
@@ -15,6 +16,7 @@ from serving.errors import CancelledError
 from serving.frontends.grpc_server import _ClientsFaults
 from serving.frontends.grpc_stream import InferStream
 from serving.request import InferenceRequest
+from tests.serving.frontends.process import ServerProcess
 from tests.serving.protocol.specs import identity_spec
 from tests.waiting import wait_until
 
@@ -69,3 +71,59 @@ def test_a_client_cannot_fill_the_log_with_tracebacks(name: str, is_told: bool) 
 
     assert _ClientsFaults().filter(record) is is_told
     assert (record.exc_info is None) is not is_told
+
+
+async def test_a_stream_is_read_no_further_than_its_share() -> None:
+    server: Any = Queueing()
+    context = SimpleNamespace(invocation_metadata=lambda: ())
+    answers = InferStream(server, messages(700), context).responses()
+    reading = asyncio.ensure_future(anext(answers))
+    await wait_until(lambda: len(server.requests) == 256)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(server.requests) == 256
+
+    for request in server.requests[:10]:
+        request.cancel()
+
+    await wait_until(lambda: len(server.requests) == 266)
+    assert (await reading).error_message == "gone"
+    await answers.aclose()
+
+
+@pytest.fixture
+async def channel(served: ServerProcess) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['gRPC']}") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ServerLive", "RepositoryModelLoad"])
+async def test_bytes_that_are_no_message_are_the_clients_fault(
+    channel: grpc.aio.Channel, method: str
+) -> None:
+    call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
+
+    with pytest.raises(grpc.aio.AioRpcError) as told:
+        await call(b"\xff" * 20)
+
+    assert told.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "Unable to parse request" in (told.value.details() or "")
+
+
+async def test_bytes_that_are_no_message_end_a_stream(channel: grpc.aio.Channel) -> None:
+    call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(
+        iter([b"\xff" * 20])
+    )
+
+    with pytest.raises(grpc.aio.AioRpcError) as told:
+        await call.read()
+
+    assert told.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "Unable to parse request" in (told.value.details() or "")
+
+
+async def test_an_unknown_method_stays_unimplemented(channel: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as told:
+        await channel.unary_unary("/inference.GRPCInferenceService/Nope")(b"")
+
+    assert told.value.code() is grpc.StatusCode.UNIMPLEMENTED
