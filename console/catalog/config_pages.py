@@ -14,6 +14,7 @@ from console.catalog import config_view
 from console.catalog.forms import ConfigForm
 from console.catalog.saved import saved_text, view_of_saved
 from console.catalog.tabs import page
+from console.core.config_schema import completion_schema
 from console.core.diff import diff_lines
 from console.core.permissions import Role, check_role, has_role, require_role
 from console.repository import selectors as repository_selectors
@@ -46,7 +47,7 @@ def _context(
         ),
         "has_file": saved is not None,
         "expected_sha256": repository.config_sha256(saved),
-        "schema": config_view.completion_schema(),
+        "schema": completion_schema(),
         "revisions": repository_selectors.revisions_for(name)[:REVISIONS_SHOWN],
     }
     return {**context, **extra}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from serving.config.check_graph import check_parts
 from serving.config.explain import Explanation, explain
 from serving.config.findings import Severity
 from serving.config.protobuf import pb
-from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo, map_path
+from serving.config.schema import map_path
 from serving.config.signature import TensorSignature
 
 PLACEHOLDER = "YOUR_TOKEN"
@@ -238,30 +237,3 @@ def _compare(
         TensorComparison(kind, name, in_config.get(name, ""), in_model.get(name, ""))
         for name in names
     ]
-
-
-@lru_cache(maxsize=1)
-def completion_schema() -> dict[str, Any]:
-    """The messages of ModelConfig and their fields, for completion in the editor."""
-    messages: dict[str, dict[str, Any]] = {}
-    _collect(MODEL_CONFIG, messages)
-    return {"root": MODEL_CONFIG.full_name, "messages": messages}
-
-
-def _collect(info: MessageInfo, messages: dict[str, dict[str, Any]]) -> None:
-    if info.full_name in messages:
-        return
-    fields = messages[info.full_name] = {}
-    for item in info.fields.values():
-        fields[item.name] = _completion(item)
-        if item.message is not None:
-            _collect(item.message, messages)
-
-
-def _completion(item: FieldInfo) -> dict[str, Any]:
-    return {
-        "kind": item.kind,
-        "is_repeated": item.is_repeated,
-        "message": item.message.full_name if item.message else None,
-        "values": list(item.enum_numbers),
-    }

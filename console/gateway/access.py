@@ -7,6 +7,7 @@ thread. A cookie alone is not enough for a POST: the request must also come from
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ from urllib.parse import urlsplit
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.db import Error as DatabaseError
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 
 from console.accounts.authentication import verify_token
 from console.core.roles import Role, Scope, refusal, role_of
 from console.gateway.routes import Target
+
+logger = logging.getLogger(__name__)
 
 REMEMBERED_S = 5.0
 MOST_REMEMBERED = 1024
@@ -54,6 +58,13 @@ class Access:
 
     async def check(self, method: str, headers: Headers, target: Target) -> Denied | None:
         """None: the caller may."""
+        try:
+            return await self._check(method, headers, target)
+        except DatabaseError as error:
+            logger.warning("gateway: the database does not answer: %s", error)
+            return Denied(503, "The console's database cannot be reached, so nobody is known here")
+
+    async def _check(self, method: str, headers: Headers, target: Target) -> Denied | None:
         authorization = headers.get(b"authorization")
         if authorization is not None:
             words = authorization.split()

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from console.catalog.config_view import completion_schema
+from console.core.config_schema import completion_schema
 from console.core.diff import diff_lines
 from console.core.permissions import require_role
 from console.repository import configs, selectors, services, staging

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from channels.db import database_sync_to_async
+from django.db import OperationalError
 
 from console.accounts import services
-from console.gateway import workers
+from console.gateway import access, workers
 from console.gateway.app import Gateway
 from tests.console.fakes import FakeWorkerClient, make_model, make_worker
 from tests.console.gateway.worker import WorkerPort
@@ -321,6 +322,20 @@ async def test_without_a_valid_token_nothing_passes(gateway: Gateway, header: st
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert "oken" in answer.json()["error"]
+
+
+async def test_a_database_that_is_away_is_a_503(
+    gateway: Gateway, infer_token: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(access, "verify_token", refuse)
+    async with client_of(gateway) as client:
+        answer = await client.get("/v2", headers=infer_token)
+
+    assert answer.status_code == 503
+    assert "database" in answer.json()["error"]
 
 
 async def test_token_of_a_deactivated_person_is_refused(gateway: Gateway, operator: Any) -> None:
