@@ -57,8 +57,10 @@ format: install-dev ## Format code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install-dev ## Requests/s, latency and CPU of an identity model over HTTP and gRPC
+bench: install-dev ## Requests/s, latency and CPU: HTTP, gRPC, the core alone, checking models
 	$(BIN)/python -m benchmarks.infer
+	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.validate
 
 lock: ## Write the exact versions of this environment into requirements.lock
 	$(BIN)/pip freeze --exclude-editable --exclude conch | sed '/ @ /d' > requirements.lock
