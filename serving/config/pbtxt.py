@@ -126,7 +126,7 @@ def read_text(path: Path) -> tuple[str | None, list[Finding]]:
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         # Reading a pipe waits for a writer, reading a device may never end.
         message = (
-            f"{path.name} is no regular file but a pipe, socket or device; replace it by a text file"
+            f"{path.name} is no regular file but a pipe, socket or device: put a text file there"
         )
     elif size > MAX_CONFIG_BYTES:
         message = f"{path.name} has {size} bytes; a config may have {MAX_CONFIG_BYTES}"
