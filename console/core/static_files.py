@@ -26,6 +26,9 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         found = static_file.get_response(request.method, request.META)
         content = read_pieces(found.file) if found.file else nothing()
         response = StreamingHttpResponse(content, status=int(found.status))
+        if found.file:
+            # A client that left before the first piece leaves the generator unstarted.
+            response._resource_closers.append(found.file.close)
         del response["content-type"]
         for name, value in found.headers:
             response[name] = value
