@@ -28,7 +28,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         response = StreamingHttpResponse(content, status=int(found.status))
         if found.file:
             # A client that left before the first piece leaves the generator unstarted.
-            response._resource_closers.append(found.file.close)
+            response._resource_closers.append(found.file.close)  # type: ignore[attr-defined]
         del response["content-type"]
         for name, value in found.headers:
             response[name] = value
