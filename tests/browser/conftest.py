@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.system.conch import RunningConch
 
 
-# Not for the whole session: Playwright's sync half keeps a loop running in this thread, beside which
-# neither asynchronous tests nor a second Playwright can run.
+# Not for the whole session: Playwright's sync half keeps a loop running in this thread, beside
+# which neither asynchronous tests nor a second Playwright can run.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser")
