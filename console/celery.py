@@ -7,14 +7,18 @@ Started by `celery -A console worker -B -Q console --pool threads`. Apps registe
 from __future__ import annotations
 
 import os
+import signal
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import django
 from celery import Celery
+from celery.signals import beat_embedded_init
 from django.apps import apps
 from django.conf import settings
+
+from serving.child_program import die_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -65,3 +69,13 @@ if not apps.models_ready:
     # tasks and need no rhythm.
     django.setup()
     app.conf.beat_schedule = collect_beat()
+
+
+def end_with_the_worker(**kwargs: Any) -> None:
+    """Beat is a child process of the control worker; left alone it would go on beating beside the
+    next one's. SIGTERM, so that it closes its schedule file.
+    """
+    die_with_parent(os.getppid(), signal.SIGTERM)
+
+
+beat_embedded_init.connect(end_with_the_worker)

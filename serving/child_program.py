@@ -40,9 +40,9 @@ def environment() -> dict[str, str]:
     return _MALLOC | kept | {"PYTHONPATH": os.pathsep.join(search)}
 
 
-def die_with_parent(parent_pid: int) -> None:
+def die_with_parent(parent_pid: int, signum: signal.Signals = signal.SIGKILL) -> None:
     """For the child, first of all. Ctrl-C in a terminal is left to the parent as well."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent_pid:
         os._exit(1)  # the parent died before the line above took effect
     signal.signal(signal.SIGINT, signal.SIG_IGN)

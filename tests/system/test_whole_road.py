@@ -109,4 +109,15 @@ def test_ctrl_c_stops_every_process(tmp_path: Path) -> None:
     code = running.stop()
 
     assert code == 0, running.lines
-    assert not any(process.is_running() for process in family)
+    assert psutil.wait_procs(family, timeout=5)[1] == []
+
+
+def test_a_killed_control_process_leaves_no_second_beat_behind(conch: RunningConch) -> None:
+    before = conch.pid_of("control")
+    conch.wait_for(lambda: psutil.Process(before).children())
+    family = psutil.Process(before).children(recursive=True)
+
+    os.kill(before, signal.SIGKILL)
+
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    conch.wait_for(lambda: conch.pid_of("control") != before)
