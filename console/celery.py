@@ -19,17 +19,9 @@ from django.apps import apps
 from django.conf import settings
 
 from serving.child_program import die_with_parent
+from workers.settings import broker_url
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-
-
-def broker_url(redis_url: str) -> str:
-    """Celery's spelling of a Redis URL: `unix:///path` is `redis+socket:///path` there."""
-    if redis_url.startswith("unix://"):
-        return "redis+socket://" + redis_url.removeprefix("unix://").replace(
-            "?db=", "?virtual_host="
-        )
-    return redis_url
 
 
 def collect_beat() -> dict[str, Any]:

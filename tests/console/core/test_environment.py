@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 
 from console import environment
-from console.celery import broker_url
+from workers.settings import broker_url
 
 
 def test_words_of_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
