@@ -27,6 +27,7 @@ from serving.datatypes import BY_NAME
 from serving.model import Model
 from serving.request import InferenceRequest, InputTensor
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 
 _CONFIG = """
 name: "identity" backend: "identity" max_batch_size: 64
@@ -74,7 +75,7 @@ async def measure(scheduling: str, concurrency: int, requests: int) -> str:
     loop = asyncio.get_running_loop()
     config = text_format.Parse(_CONFIG + scheduling, pb.ModelConfig())
     context = ModelContext(decode(config), config, 1, Path())
-    model = await Model.load(context, IdentityBackend(), clock=LoopClock(loop))
+    model = await Model.load(context, IdentityBackend(), ModelServices(LoopClock(loop)))
     callers = ClosedLoop(model, requests, requests, loop.create_future())
     cpu_s, start_s = _cpu_s(), time.perf_counter()
     for _ in range(concurrency):

@@ -1,38 +1,34 @@
 """One loaded version of a model: config, request checks, scheduler, instances and statistics.
 
 `Model.load` and `drain_and_close` are its life; `infer` is the hot path: check, stamp, enqueue; the
-answer comes back through `_deliver`. Everything runs on the loop thread; blocking work (loading,
-reading labels, unloading) goes to the executor given at load.
+answer comes back through `Answers`. Everything runs on the loop thread; blocking work (loading,
+reading labels, unloading) goes to the executor of the services.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
-from collections.abc import Collection, Iterable
-from concurrent.futures import Executor
+from collections.abc import Iterable
 
 from serving import load_steps, model_hosts, warmup
+from serving.answers import Answers, call_back
 from serving.backends.base import Backend, LoadedModel, ModelContext
-from serving.clock import Clock
-from serving.config.decode import ModelSpec, SchedulerKind
+from serving.config.decode import ModelSpec
 from serving.config.protobuf import pb
 from serving.errors import (
     CancelledError,
-    InternalError,
     ServingError,
     UnavailableError,
 )
-from serving.instance.base import Batch, InstanceHost
+from serving.instance.base import InstanceHost
 from serving.instance_set import InstanceChange, InstanceSet
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
-from serving.response import InferenceResponse
 from serving.scheduling.base import Scheduler
-from serving.scheduling.default import DefaultScheduler
-from serving.scheduling.dynamic_batcher import DynamicBatcher
+from serving.scheduling.factory import make_scheduler
+from serving.services import ModelServices
 from serving.stats import ModelStats
 
 logger = logging.getLogger(__name__)
@@ -48,9 +44,7 @@ class Model:
         context: ModelContext,
         backend: Backend,
         loaded: LoadedModel | None,
-        *,
-        clock: Clock,
-        executor: Executor | None,
+        services: ModelServices,
         labels: dict[str, list[str]],
     ) -> None:
         self.name = context.spec.name
@@ -61,30 +55,28 @@ class Model:
         self.config: pb.ModelConfig = context.config
         self.stats = ModelStats()
         self.load_duration_s = 0.0
-        self.drain_timeout_s = 600.0
-        """How long `drain_and_close` waits before it abandons what has not finished."""
         self.left_running: list[str] = []
         """Instances whose threads could not be ended; they may run for ever."""
         self._context = context
         self._backend = backend
-        self._instances = InstanceSet(context, backend, loaded, clock)
+        self._services = services
+        self._clock = services.clock
+        self._instances = InstanceSet(context, backend, loaded, services.clock)
         self._pool = self._instances.pool
         self._loaded = loaded
-        self._clock = clock
-        self._executor = executor
         self._labels = labels
         self._checks = RequestChecks(context.spec)
-        self._scheduler: Scheduler = self._make_scheduler()
-        self._open: set[InferenceRequest] = set()
-        """Accepted and not answered for good."""
+        self._answers = Answers(context.spec, self._checks, self.stats, services.clock)
+        self._scheduler: Scheduler = make_scheduler(
+            context.spec, self._pool, services, self._answers.record_execution
+        )
         self._is_closing = False
         self._drain_timer: asyncio.TimerHandle | None = None
-        self._drained: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return (
-            f"<Model {self.name} {self.version} inflight={len(self._open)} {self._scheduler!r} "
-            f"{self._pool!r}>"
+            f"<Model {self.name} {self.version} inflight={self.inflight_count} "
+            f"{self._scheduler!r} {self._pool!r}>"
         )
 
     @classmethod
@@ -92,11 +84,7 @@ class Model:
         cls,
         context: ModelContext,
         backend: Backend,
-        *,
-        clock: Clock,
-        executor: Executor | None = None,
-        gpu_count: int = 0,
-        drain_timeout_s: float = 600.0,
+        services: ModelServices,
     ) -> Model:
         """Load, create the instances, warm up.
 
@@ -109,13 +97,12 @@ class Model:
         def read() -> tuple[dict[str, list[str]], list[warmup.PreparedSample]]:
             return load_steps.read_labels(context), warmup.prepare(context)
 
-        is_child = await with_phase("check", _check(context, backend, gpu_count))
-        labels, samples = await with_phase("check", loop.run_in_executor(executor, read))
+        is_child = await with_phase("check", _check(context, backend, services.gpu_count))
+        labels, samples = await with_phase("check", loop.run_in_executor(services.executor, read))
         loaded: LoadedModel | None = None
         if not is_child:
-            loaded = await with_phase("load", load_steps.load(backend, context, executor))
-        model = cls(context, backend, loaded, clock=clock, executor=executor, labels=labels)
-        model.drain_timeout_s = drain_timeout_s
+            loaded = await with_phase("load", load_steps.load(backend, context, services.executor))
+        model = cls(context, backend, loaded, services, labels)
         pool = model._pool
         try:
             await with_phase("initialize", pool.start())
@@ -147,7 +134,7 @@ class Model:
     @property
     def inflight_count(self) -> int:
         """Requests accepted and not answered for good."""
-        return len(self._open)
+        return len(self._answers.open)
 
     @property
     def queued_count(self) -> int:
@@ -170,18 +157,18 @@ class Model:
             self._checks.check(request)
         except ServingError as error:
             self.stats.record_invalid()
-            _call_back(request, request.error_response(error))
+            call_back(request, request.error_response(error))
             return
-        request.deliver = self._deliver
-        self._open.add(request)
+        request.deliver = self._answers.deliver
+        self._answers.open.add(request)
         try:
             if request.is_cancelled:
                 raise CancelledError(f"the request to model '{self.name}' was cancelled")
             self._scheduler.enqueue(request)
         except ServingError as error:
-            self._deliver(request, request.error_response(error))
+            self._answers.deliver(request, request.error_response(error))
 
-    async def prepare_update(self, context: ModelContext, *, gpu_count: int = 0) -> InstanceChange:
+    async def prepare_update(self, context: ModelContext) -> InstanceChange:
         """Start the instances that the groups of `context` want in addition; they do not serve
         before the change is committed. In nothing else may `context` differ (REP-090).
 
@@ -189,11 +176,11 @@ class Model:
         """
         with_phase = load_steps.LoadPhases(self.name, self.version)
         loop = asyncio.get_running_loop()
-        await with_phase("check", _check(context, self._backend, gpu_count))
-        reading = loop.run_in_executor(self._executor, warmup.prepare, context)
+        await with_phase("check", _check(context, self._backend, self._services.gpu_count))
+        reading = loop.run_in_executor(self._services.executor, warmup.prepare, context)
         samples = await with_phase("check", reading)
         change = self._instances.change_to(
-            context, lambda: self._adopt(context), self.drain_timeout_s
+            context, lambda: self._adopt(context), self._services.drain_timeout_s
         )
         try:
             await with_phase("initialize", change.start())
@@ -208,6 +195,7 @@ class Model:
 
     def _adopt(self, context: ModelContext) -> None:
         self.spec, self.config, self._context = context.spec, context.config, context
+        self._answers.spec = context.spec
 
     async def drain_and_close(self) -> None:
         """Refuse new requests, finish all accepted ones, then free instances and model.
@@ -215,19 +203,17 @@ class Model:
         What has not finished after `drain_timeout_s` is abandoned.
         """
         self._is_closing = True
-        self._arm_drain_timer(self.drain_timeout_s)
+        self._arm_drain_timer(self._services.drain_timeout_s)
         try:
             await self._scheduler.stop()
-            if self._open:
-                self._drained = asyncio.get_running_loop().create_future()
-                await self._drained
+            await self._answers.drained()
             await self._pool.stop()
         finally:
             if self._drain_timer is not None:
                 self._drain_timer.cancel()
         loaded, self._loaded = self._loaded, None
         if not self.left_running:  # their threads may still use it
-            await load_steps.unload(loaded, self._executor)
+            await load_steps.unload(loaded, self._services.executor)
 
     def abandon(self, error: ServingError) -> None:
         """Wait no longer: every accepted request is answered with `error`, processes are killed.
@@ -237,8 +223,7 @@ class Model:
         self._is_closing = True
         self._scheduler.abandon(error)
         left = self._pool.abandon(error)
-        for request in list(self._open):  # of a decoupled model, after its execution
-            self._deliver(request, request.error_response(error))
+        self._answers.abandon(error)  # of a decoupled model, after its execution
         if left:
             self.left_running += left
             logger.warning(
@@ -254,10 +239,11 @@ class Model:
         self._drain_timer = loop.call_later(delay_s, self._end_drain)
 
     def _end_drain(self) -> None:
+        timeout_s = self._services.drain_timeout_s
         logger.warning(
             "%d requests did not finish within the drain timeout of %g s model=%s version=%d",
-            len(self._open),
-            self.drain_timeout_s,
+            len(self._answers.open),
+            timeout_s,
             self.name,
             self.version,
         )
@@ -265,22 +251,9 @@ class Model:
         self.abandon(
             UnavailableError(
                 f"model '{self.name}' version {self.version} was unloaded or replaced, and the "
-                f"request did not finish within the drain timeout of {self.drain_timeout_s:g} s; "
+                f"request did not finish within the drain timeout of {timeout_s:g} s; "
                 "send it again, or raise --model-drain-timeout-secs"
             )
-        )
-
-    def _make_scheduler(self) -> Scheduler:
-        if self.spec.scheduler is SchedulerKind.DYNAMIC:
-            return DynamicBatcher(
-                self.spec,
-                self._pool,
-                self._clock,
-                on_executed=self._record_execution,
-                hold_until=_delay_scheduler(),
-            )
-        return DefaultScheduler(
-            self.name, self._pool, self._clock, on_executed=self._record_execution
         )
 
     async def _warm_up(
@@ -291,92 +264,7 @@ class Model:
                 *(warmup.run(host, samples, self._context, self._checks) for host in hosts)
             )
 
-    def _record_execution(self, batch: Batch) -> None:
-        times = batch.times
-        self.stats.record_execution(
-            batch.batch_size,
-            batch.reason,
-            times.input_end_ns - times.compute_start_ns,
-            times.output_start_ns - times.input_end_ns,
-            times.compute_end_ns - times.output_start_ns,
-        )
-
-    def _deliver(self, request: InferenceRequest, response: InferenceResponse) -> None:
-        """`request.deliver` of every accepted request."""
-        if request not in self._open:
-            return  # it was abandoned, and its answer comes after all
-        if response.error is None:
-            response = self._processed(request, response)
-        if response.is_final:
-            self._record_final(request, response)
-            # Whatever comes after the final response has nobody to go to.
-            request.deliver = None
-            request.on_cancel = None
-            self._open.discard(request)
-            if self._drained is not None and not self._open and not self._drained.done():
-                self._drained.set_result(None)
-        _call_back(request, response)
-
-    def _processed(
-        self, request: InferenceRequest, response: InferenceResponse
-    ) -> InferenceResponse:
-        if not self.spec.is_decoupled and (response.is_null or not response.is_final):
-            return request.error_response(
-                InternalError(
-                    f"model '{self.name}' is not decoupled: expected a single response with "
-                    "outputs for each request"
-                )
-            )
-        wanted: Collection[str] = self.spec.outputs
-        if request.requested_outputs:
-            wanted = {output.name for output in request.requested_outputs}
-        for item in response.outputs:
-            if item.name not in wanted:
-                response.outputs = [item for item in response.outputs if item.name in wanted]
-                break
-        if self._checks.has_output_reshape:
-            try:
-                response.outputs = self._checks.restore_outputs(response.outputs)
-            except ServingError as error:
-                return request.error_response(error)
-        return response
-
-    def _record_final(self, request: InferenceRequest, response: InferenceResponse) -> None:
-        times = request.times
-        now_ns = self._clock.now_ns()
-        total_ns = now_ns - times.request_start_ns
-        if response.error is not None:
-            self.stats.record_failure(response.error.failure_reason, total_ns)
-            return
-        # A decoupled model may end a request before its execution has ended and stamped it.
-        end_ns = times.compute_end_ns or now_ns
-        input_end_ns = times.compute_input_end_ns or times.compute_start_ns
-        output_start_ns = times.compute_output_start_ns or end_ns
-        self.stats.record_success(
-            total_ns,
-            times.compute_start_ns - times.queue_start_ns,
-            input_end_ns - times.compute_start_ns,
-            output_start_ns - input_end_ns,
-            end_ns - output_start_ns,
-        )
-
-
-def _call_back(request: InferenceRequest, response: InferenceResponse) -> None:
-    if request.on_response is None:
-        return
-    try:
-        request.on_response(response)
-    except Exception:
-        # One caller's broken callback must not stop the others' answers or the scheduler.
-        logger.exception("a response callback failed model=%s", request.model_name)
-
 
 async def _check(context: ModelContext, backend: Backend, gpu_count: int) -> bool:
     model_hosts.check_supported(context.spec, gpu_count)
     return model_hosts.runs_in_child(context, backend)
-
-
-def _delay_scheduler() -> int:
-    """Triton's test hook: the batcher holds its first batch until that many requests wait."""
-    text = os.environ.get("TRITONSERVER_DELAY_SCHEDULER", "")
-    return int(text) if text.isdigit() else 0

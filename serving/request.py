@@ -73,6 +73,8 @@ class InferenceRequest:
     """Set by the model: records statistics, post-processes, then calls on_response. Loop thread."""
     responder: Callable[[InferenceRequest, InferenceResponse], None] | None = None
     """Set by the instance host before execution; may be called from the instance's thread."""
+    rescheduler: Callable[[InferenceRequest], None] | None = None
+    """Set by the instance host: `reschedule` goes through it; instance's thread."""
     on_cancel: Callable[[InferenceRequest], None] | None = None
     """Set by whoever holds the request and can let go of it at once (a queue). Loop thread."""
     is_cancelled: bool = False
@@ -92,6 +94,16 @@ class InferenceRequest:
         if self.responder is None:
             raise RuntimeError(f"request {self.id!r} is not being executed")
         self.responder(self, response)
+
+    def reschedule(self) -> None:
+        """For instances, while they execute: run this request once more, in a later batch.
+
+        Instead of a final response. Only iterative sequences allow it (SCH-066); elsewhere the
+        request fails.
+        """
+        if self.rescheduler is None:
+            raise RuntimeError(f"request {self.id!r} is not being executed")
+        self.rescheduler(self)
 
     def respond_error(self, error: ServingError) -> None:
         self.respond(self.error_response(error))

@@ -40,6 +40,7 @@ from serving.repository.states import IndexEntry
 from serving.repository.storage import check_root
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 from serving.stats import statistics_json
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,14 @@ class ModelServer:
         options = self.options
         loop = asyncio.get_running_loop()
         gpu_count = await loop.run_in_executor(self._threads, self._look_around)
-        manager = self._manager = self._make_manager(gpu_count)
+        services = ModelServices(
+            LoopClock(loop),
+            self._threads,
+            gpu_count,
+            options.model_drain_timeout_secs,
+            calls=self,
+        )
+        manager = self._manager = self._make_manager(services)
         failed = await manager.load_all(self._names_at_start())
         for error in failed.values():
             logger.error("%s", error.message)
@@ -308,33 +316,31 @@ class ModelServer:
                 self._cloud.check(root, may_be_absent=not self.options.exit_on_error)
         return devices.gpu_count()
 
-    def _make_manager(self, gpu_count: int) -> Repositories:
+    def _make_manager(self, services: ModelServices) -> Repositories:
         slots = asyncio.Semaphore(self.options.model_load_thread_count)
         if isinstance(self._lifecycle, Lifecycle):
-            return Repositories([self._manager_of(self._roots, self._lifecycle, gpu_count, slots)])
+            return Repositories([self._manager_of(self._roots, self._lifecycle, services, slots)])
         parts = zip(self._roots, self._lifecycle.lifecycles.values(), strict=True)
         return Repositories(
-            [self._manager_of([root], part, gpu_count, slots) for root, part in parts]
+            [self._manager_of([root], part, services, slots) for root, part in parts]
         )
 
     def _manager_of(
         self,
         roots: Collection[Path | CloudRoot],
         lifecycle: Lifecycle,
-        gpu_count: int,
+        services: ModelServices,
         slots: asyncio.Semaphore,
     ) -> RepositoryManager:
         options = self.options
         loader = ModelLoader(
             self._backends,
-            LoopClock(asyncio.get_running_loop()),
+            services,
             auto_complete=options.auto_complete_config,
-            gpu_count=gpu_count,
             backend_config=options.backend_config,
             config_name=options.model_config_name,
             namespace=lifecycle.namespace,
             gpu_limits=options.model_load_gpu_limits,
-            drain_timeout_s=options.model_drain_timeout_secs,
         )
         return RepositoryManager(
             roots,

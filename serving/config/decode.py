@@ -11,7 +11,15 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from serving.config import scheduling
 from serving.config.protobuf import pb
+from serving.config.scheduling import (
+    BatchInput,
+    BatchOutput,
+    Ensemble,
+    RateLimit,
+    SequenceBatching,
+)
 from serving.datatypes import BY_CONFIG_NUMBER, DataType
 
 
@@ -40,6 +48,7 @@ class TensorSpec:
     is_optional: bool = False
     allow_ragged_batch: bool = False
     label_filename: str = ""
+    is_shape_tensor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,11 @@ class InstanceGroup:
     count: int
     gpus: tuple[int, ...] = ()
     passive: bool = False
+    profiles: tuple[str, ...] = ()
+    host_policy: str = ""
+    secondary_devices: tuple[str, ...] = ()
+    """As "KIND_NVDLA:0"."""
+    rate_limit: RateLimit = RateLimit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,12 @@ class ModelSpec:
     is_decoupled: bool
     default_model_filename: str
     response_cache: bool
+    sequence_batching: SequenceBatching = SequenceBatching()
+    """Of a model whose scheduler is SEQUENCE."""
+    ensemble: Ensemble = Ensemble()
+    """Of a model whose scheduler is ENSEMBLE."""
+    batch_inputs: tuple[BatchInput, ...] = ()
+    batch_outputs: tuple[BatchOutput, ...] = ()
 
     @property
     def has_batch_axis(self) -> bool:
@@ -133,6 +153,10 @@ def decode(config: pb.ModelConfig) -> ModelSpec:
         is_decoupled=config.model_transaction_policy.decoupled,
         default_model_filename=config.default_model_filename,
         response_cache=config.response_cache.enable,
+        sequence_batching=scheduling.sequence_batching(config.sequence_batching),
+        ensemble=scheduling.ensemble(config.ensemble_scheduling),
+        batch_inputs=tuple(map(scheduling.batch_input, config.batch_input)),
+        batch_outputs=tuple(map(scheduling.batch_output, config.batch_output)),
     )
 
 
@@ -151,6 +175,7 @@ def _input(item: pb.ModelInput) -> TensorSpec:
         tuple(item.reshape.shape) if item.HasField("reshape") else None,
         item.optional,
         item.allow_ragged_batch,
+        is_shape_tensor=item.is_shape_tensor,
     )
 
 
@@ -161,6 +186,7 @@ def _output(item: pb.ModelOutput) -> TensorSpec:
         tuple(item.dims),
         tuple(item.reshape.shape) if item.HasField("reshape") else None,
         label_filename=item.label_filename,
+        is_shape_tensor=item.is_shape_tensor,
     )
 
 
@@ -187,7 +213,18 @@ def _dynamic(item: pb.ModelDynamicBatching) -> DynamicBatching:
 
 def _group(item: pb.ModelInstanceGroup) -> InstanceGroup:
     kind = InstanceKind(pb.ModelInstanceGroup.Kind.Name(item.kind))
-    return InstanceGroup(item.name, kind, item.count, tuple(item.gpus), item.passive)
+    device_kind = pb.ModelInstanceGroup.SecondaryDevice.SecondaryDeviceKind
+    return InstanceGroup(
+        item.name,
+        kind,
+        item.count,
+        tuple(item.gpus),
+        item.passive,
+        tuple(item.profile),
+        item.host_policy,
+        tuple(f"{device_kind.Name(d.kind)}:{d.device_id}" for d in item.secondary_devices),
+        scheduling.rate_limit(item.rate_limiter),
+    )
 
 
 def _warmup(item: pb.ModelWarmup) -> WarmupSample:

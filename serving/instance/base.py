@@ -25,6 +25,8 @@ class Batch:
     reason: str = ""
     """Why the batch closed: full, preferred, delay, shape, optional, priority, queue_empty."""
     times: ExecutionTimes = field(default_factory=ExecutionTimes)
+    rescheduled: list[InferenceRequest] = field(default_factory=list)
+    """Those that the instance wants to execute again: filled before `done`, they have no answer."""
 
     def stamp_requests(self) -> None:
         """Copy the execution times to every request. Hosts call it before they deliver answers."""

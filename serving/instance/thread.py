@@ -117,6 +117,7 @@ class ThreadHost:
         for batch in batches:
             for request in batch.requests:
                 request.responder = self._respond
+                request.rescheduler = batch.rescheduled.append
         self._running = _Work(batches, done)
         self._work.put(self._running)
 
@@ -187,6 +188,8 @@ class ThreadHost:
             logger.exception("execution failed model=%s instance=%s", self._model_name, self.name)
             failure = BackendError(f"model '{self._model_name}' failed to execute: {error}")
             failure.__cause__ = error
+        if failure is not None:
+            batch.rescheduled.clear()
         times.compute_end_ns = time.monotonic_ns()
         run_ns = times.compute_end_ns - times.compute_start_ns
         self._run_ns = (3 * self._run_ns + run_ns) // 4 if self._run_ns else run_ns
@@ -216,7 +219,7 @@ class ThreadHost:
             # The instance gets its next batch before the answers go out: it runs meanwhile.
             finish(work.done, batch)
         for batch, answers, failure in zip(work.batches, work.answers, work.failures, strict=True):
-            if len(answers) != len(batch.requests) or failure is not None:
+            if len(answers) + len(batch.rescheduled) != len(batch.requests) or failure is not None:
                 answers = self._completed(batch, answers, failure)
             for request, response in answers:
                 deliver(request, response)
@@ -227,7 +230,7 @@ class ThreadHost:
         """One final answer for each request: fails those without."""
         if failure is None and self._is_decoupled:
             return answers
-        answered = {request for request, _ in answers}
+        answered = {request for request, _ in answers} | set(batch.rescheduled)
         error = failure or InternalError(
             f"model '{self._model_name}' gave no final response: expected a single response for "
             "each request"

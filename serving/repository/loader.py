@@ -16,7 +16,6 @@ from pathlib import Path
 from serving import devices
 from serving.backends.base import Backend, ModelContext
 from serving.backends.registry import BackendRegistry
-from serving.clock import Clock
 from serving.config import complete
 from serving.config.decode import ModelSpec, decode
 from serving.config.findings import Severity, errors_of, one_line
@@ -32,6 +31,7 @@ from serving.repository.agents import Action, AgentRegistry, AgentSession
 from serving.repository.dependencies import parts_of
 from serving.repository.source import Source
 from serving.repository.version_policy import missing_versions, select_versions
+from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
 
@@ -57,25 +57,22 @@ class ModelLoader:
     def __init__(
         self,
         backends: BackendRegistry,
-        clock: Clock,
+        services: ModelServices,
         *,
         auto_complete: bool = True,
-        gpu_count: int = 0,
         backend_config: Mapping[str, Mapping[str, str]] | None = None,
         config_name: str = "",
         namespace: str = "",
         gpu_limits: Mapping[int, float] | None = None,
-        drain_timeout_s: float = 600.0,
     ) -> None:
         self._backends = backends
-        self._clock = clock
+        self._services = services
         self._auto_complete = auto_complete
-        self._gpu_count = gpu_count
+        self._gpu_count = services.gpu_count
         self._backend_config = backend_config or {}
         self._config_name = config_name
         self._namespace = namespace
         self._gpu_limits = gpu_limits or {}
-        self._drain_timeout_s = drain_timeout_s
         self._agents = AgentRegistry()
 
     def prepare(self, source: Source) -> Prepared:
@@ -113,14 +110,7 @@ class ModelLoader:
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
         context, backend = await loop.run_in_executor(threads, self._complete, prepared, version)
-        model = await Model.load(
-            context,
-            backend,
-            clock=self._clock,
-            executor=threads,
-            gpu_count=self._gpu_count,
-            drain_timeout_s=self._drain_timeout_s,
-        )
+        model = await Model.load(context, backend, self._services)
         model.namespace = self._namespace
         return model
 
@@ -135,7 +125,7 @@ class ModelLoader:
     ) -> InstanceChange:
         loop = asyncio.get_running_loop()
         context, _ = await loop.run_in_executor(threads, self._complete, prepared, version)
-        return await model.prepare_update(context, gpu_count=self._gpu_count)
+        return await model.prepare_update(context)
 
     def _select(self, source: Source, directory: Path, config: pb.ModelConfig) -> list[int]:
         scanned = layout.scan_model(directory)

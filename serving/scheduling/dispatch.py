@@ -11,7 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from serving.clock import Clock
-from serving.errors import CancelledError, QueueRejectedError, ServingError, UnavailableError
+from serving.errors import (
+    BackendError,
+    CancelledError,
+    QueueRejectedError,
+    ServingError,
+    UnavailableError,
+)
 from serving.instance.base import Batch, InstanceHost
 from serving.instance.pool import InstancePool
 from serving.instance.thread import ThreadHost
@@ -114,6 +120,8 @@ class DispatchingScheduler(ABC):
                 self._executed(host, batch)
             else:
                 self._count_executed(batch)
+                for request in batch.rescheduled:
+                    self._reschedule(request)
 
         host.execute_burst(batches, executed)
 
@@ -133,8 +141,20 @@ class DispatchingScheduler(ABC):
     def _executed(self, host: InstanceHost, batch: Batch) -> None:
         self._count_executed(batch)
         self._pool.release(host)
+        for request in batch.rescheduled:
+            self._reschedule(request)
         self._pump()
         self._tell_stopped()
+
+    def _reschedule(self, request: InferenceRequest) -> None:
+        """The model wants to execute the request once more: iterative sequences override this."""
+        self._answer(
+            request,
+            BackendError(
+                f"model '{self._model_name}' asked to reschedule a request, which only a model "
+                "with sequence_batching and iterative_sequence may"
+            ),
+        )
 
     def _tell_stopped(self) -> None:
         if self._is_stopping and not self.inflight_count:

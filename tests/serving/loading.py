@@ -19,6 +19,7 @@ from serving.datatypes import BY_DTYPE, DataType
 from serving.model import Model
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 
 IDENTITY = """
 name: "identity" backend: "identity" max_batch_size: 8
@@ -50,7 +51,7 @@ async def load(text: str, directory: Path = Path("/nonexistent"), **options: Any
     context = context_of(text, directory)
     backend = BackendRegistry().get(context.spec.backend)
     clock = LoopClock(asyncio.get_running_loop())
-    return await Model.load(context, backend, clock=clock, **options)
+    return await Model.load(context, backend, ModelServices(clock, **options))
 
 
 def tensor(name: str, array: np.ndarray, datatype: DataType | None = None) -> InputTensor:

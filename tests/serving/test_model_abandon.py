@@ -16,6 +16,7 @@ from serving.clock import LoopClock
 from serving.errors import ServingError, UnavailableError
 from serving.model import Model
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 from tests.serving.instance.python_models import context_for
 from tests.serving.instance.python_models import request as python_request
 from tests.serving.loading import IDENTITY, context_of, load, request_of
@@ -112,8 +113,7 @@ async def test_the_process_of_a_model_that_hangs_is_killed(tmp_path: Path):
     model = await Model.load(
         context,
         BackendRegistry().get("python"),
-        clock=LoopClock(asyncio.get_running_loop()),
-        drain_timeout_s=0.1,
+        ModelServices(LoopClock(asyncio.get_running_loop()), drain_timeout_s=0.1),
     )
     (child,) = [item for item in psutil.Process().children() if "m_0_0" in item.cmdline()]
     got: list[InferenceResponse] = []

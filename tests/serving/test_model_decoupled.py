@@ -21,6 +21,7 @@ from serving.clock import LoopClock
 from serving.model import Model
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 from tests.serving.loading import IDENTITY, context_of, infer, request_of
 
 
@@ -55,7 +56,8 @@ class Counting(Backend, LoadedModel, ModelInstance):
 async def load(*, own_thread: bool, decoupled: bool) -> Model:
     text = IDENTITY + f"model_transaction_policy {{ decoupled: {str(decoupled).lower()} }}"
     clock = LoopClock(asyncio.get_running_loop())
-    return await Model.load(context_of(text), Counting(own_thread=own_thread), clock=clock)
+    backend = Counting(own_thread=own_thread)
+    return await Model.load(context_of(text), backend, ModelServices(clock))
 
 
 @pytest.mark.parametrize("own_thread", [False, True])

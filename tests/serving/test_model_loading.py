@@ -12,6 +12,7 @@ from serving.backends.base import Backend, LoadedModel, ModelContext, ModelInsta
 from serving.clock import LoopClock
 from serving.errors import ModelLoadError
 from serving.model import Model
+from serving.services import ModelServices
 from tests.serving.backends import onnx_files
 from tests.serving.loading import IDENTITY, context_of, load, outputs_of
 
@@ -46,7 +47,7 @@ class SlowBackend(Backend, LoadedModel):
 
 def start(backend: Backend) -> asyncio.Task[Model]:
     clock = LoopClock(asyncio.get_running_loop())
-    return asyncio.ensure_future(Model.load(context_of(IDENTITY), backend, clock=clock))
+    return asyncio.ensure_future(Model.load(context_of(IDENTITY), backend, ModelServices(clock)))
 
 
 async def happens(event: threading.Event) -> bool:

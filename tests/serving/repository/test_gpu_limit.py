@@ -15,14 +15,14 @@ from serving.repository.load_threads import LoadThreads
 from serving.repository.loader import ModelLoader
 from serving.repository.source import LoadRequest, Source
 from serving.repository.storage import stamp_model
+from serving.services import ModelServices
 from tests.serving.model_files import write_identity
 
 
 async def load(directory: Path, limits: dict[int, float]) -> None:
     loader = ModelLoader(
         BackendRegistry(),
-        LoopClock(asyncio.get_running_loop()),
-        gpu_count=2,
+        ModelServices(LoopClock(asyncio.get_running_loop()), gpu_count=2),
         gpu_limits=limits,
     )
     source = Source(directory.name, directory, stamp_model(directory), LoadRequest())

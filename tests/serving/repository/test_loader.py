@@ -15,6 +15,7 @@ from serving.repository.load_threads import LoadThreads
 from serving.repository.loader import ModelLoader
 from serving.repository.source import LoadRequest, Source
 from serving.repository.storage import stamp_model
+from serving.services import ModelServices
 from tests.serving.model_files import write_identity
 
 
@@ -24,10 +25,9 @@ def source(directory: Path, **request: object) -> Source:
 
 @pytest.fixture
 async def loader() -> ModelLoader:
-    clock = LoopClock(asyncio.get_running_loop())
     return ModelLoader(
         BackendRegistry(),
-        clock,
+        ModelServices(LoopClock(asyncio.get_running_loop())),
         backend_config={"": {"all": "1", "own": "0"}, "identity": {"own": "2"}},
     )
 
