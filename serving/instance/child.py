@@ -122,7 +122,8 @@ class InstanceServer:
         if message.released:
             with self._lock:
                 self._pool.release(message.released)
-        requests = self._unpack(message, frame)
+        rescheduled: list[InferenceRequest] = []
+        requests = self._unpack(message, frame, rescheduled)
         del frame
         done = wire.Responses([], [], message.batch)
         times = ExecutionTimes(input_end_ns=time.monotonic_ns())
@@ -137,6 +138,10 @@ class InstanceServer:
         done.input_end_ns = times.input_end_ns
         done.output_start_ns = times.output_start_ns or time.monotonic_ns()
         collected, self._collected = self._collected or [], None
+        with self._lock:
+            # After its final response a request is over, whatever else the model asks for.
+            left = [self._numbers.pop(request, None) for request in dict.fromkeys(rescheduled)]
+        done.rescheduled = [number for number in left if number is not None]
         if done.error is not None or not self._context.spec.is_decoupled:
             # The worker fails those that execute left without an answer.
             for request in requests:
@@ -148,12 +153,15 @@ class InstanceServer:
         assert self._instance is not None
         self._instance.execute(requests, times)
 
-    def _unpack(self, message: wire.Execute, frame: wire.Frame) -> list[InferenceRequest]:
+    def _unpack(
+        self, message: wire.Execute, frame: wire.Frame, rescheduled: list[InferenceRequest]
+    ) -> list[InferenceRequest]:
         unpacker = TensorUnpacker(frame, self._peer)
         requests = []
         for header in message.requests:
             request = request_from(header, unpacker, self._context.spec.name, self._context.version)
             request.responder = self._respond
+            request.rescheduler = rescheduled.append
             self._numbers[request] = header.number
             requests.append(request)
         return requests

@@ -206,11 +206,20 @@ class ProcessHost:
                 _deliver(request, response)
             raise
         if batch is not None:
+            if message.error is None:
+                self._take_rescheduled(batch, message.rescheduled)
             answers += self._unanswered(batch, message.error)
             self._finish_batch(batch)
         for request, response in answers:
             _deliver(request, response)
         self._tell_idle()
+
+    def _take_rescheduled(self, batch: Batch, numbers: list[int]) -> None:
+        for number in numbers:
+            request = self._running.pop(number, None)
+            if request is not None:
+                request.on_cancel = None
+                batch.rescheduled.append(request)
 
     def _answer(
         self, header: wire.ResponseHeader, unpacker: TensorUnpacker

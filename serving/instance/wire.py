@@ -133,6 +133,8 @@ class Responses(Message):
     """With `batch`: execute failed; every request of the batch without a final response fails."""
     input_end_ns: int = 0
     output_start_ns: int = 0
+    rescheduled: list[int] = msgspec.field(default_factory=list)
+    """With `batch`: requests that are to be executed once more, in the place of a final response."""
 
 
 class Segments(Message):

@@ -56,10 +56,20 @@ class PythonInstance(ModelInstance):
                     "a decoupled model must return None from execute and answer through response "
                     f"senders, found type '{type(returned).__name__}'"
                 )
+            self._reschedule(wrapped)
             return
         for request, response in zip(requests, self._checked(wrapped, returned), strict=True):
             if response is not None:
                 request.respond(response)
+        self._reschedule(wrapped)
+
+    @staticmethod
+    def _reschedule(wrapped: list[InferenceRequest]) -> None:
+        for request in wrapped:
+            sender = request.get_response_sender()
+            if sender.is_rescheduled and not sender.is_closed:
+                sender.is_closed = True
+                request._core.reschedule()
 
     def close(self) -> None:
         finalize = getattr(self._model, "finalize", None)
@@ -85,7 +95,8 @@ class PythonInstance(ModelInstance):
         Raises: BackendError, for the whole batch, when the return value breaks the contract.
         """
         expected = f"a list of {len(wrapped)} InferenceResponse objects, one for each request"
-        if returned is None and all(item.get_response_sender().is_closed for item in wrapped):
+        senders = [item.get_response_sender() for item in wrapped]
+        if returned is None and all(item.is_closed or item.is_rescheduled for item in senders):
             return [None] * len(wrapped)
         if not isinstance(returned, list):
             raise self._refused(f"expected {expected}, found type '{type(returned).__name__}'")
@@ -102,13 +113,18 @@ class PythonInstance(ModelInstance):
 
     def _checked_one(self, request: InferenceRequest, response: object) -> CoreResponse | None:
         sender = request.get_response_sender()
+        if sender.is_rescheduled and response is not None:
+            raise self._refused(
+                "expected None in the execute function response list for a request that is to be "
+                f"rescheduled, found type '{type(response).__name__}'"
+            )
         if isinstance(response, InferenceResponse):
             if sender.is_used:
                 raise self._refused(
                     "a request was answered through its response sender and in the list as well"
                 )
             return core_response(response, request._core)
-        if response is None and sender.is_closed:
+        if response is None and (sender.is_closed or sender.is_rescheduled):
             return None
         if response is None:
             raise self._refused(

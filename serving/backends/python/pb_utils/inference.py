@@ -168,8 +168,15 @@ class InferenceRequest:
         return self._sender
 
     def set_release_flags(self, flags: int) -> None:
-        if flags != RELEASE_ALL:
-            unsupported("rescheduling a request (set_release_flags)")
+        """RELEASE_RESCHEDULE: execute this request once more instead of answering it for good."""
+        if flags not in (RELEASE_ALL, RELEASE_RESCHEDULE):
+            raise TritonModelException(
+                "set_release_flags takes TRITONSERVER_REQUEST_RELEASE_ALL or "
+                f"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, not {flags!r}"
+            )
+        if self._sender is None:
+            raise TritonModelException("a request that the model made itself is not released")
+        self._sender.is_rescheduled = flags == RELEASE_RESCHEDULE
 
     def preferred_memory(self) -> object:
         return None
@@ -187,7 +194,15 @@ class InferenceRequest:
 class ResponseSender:
     """Sends the responses of one request. In the default mode: one response, then FINAL."""
 
-    __slots__ = ("_core", "_held", "_is_decoupled", "_lock", "is_closed", "is_used")
+    __slots__ = (
+        "_core",
+        "_held",
+        "_is_decoupled",
+        "_lock",
+        "is_closed",
+        "is_rescheduled",
+        "is_used",
+    )
 
     def __init__(self, core: CoreRequest, is_decoupled: bool) -> None:
         self._core = core
@@ -197,6 +212,8 @@ class ResponseSender:
         self._lock = threading.Lock()
         self.is_closed = False
         self.is_used = False
+        self.is_rescheduled = False
+        """The model wants to execute the request once more (PB-030)."""
 
     def is_cancelled(self) -> bool:
         return self._core.is_cancelled

@@ -191,29 +191,6 @@ async def test_initialize_gets_strings_about_the_instance(tmp_path: Path):
         assert part in told
 
 
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        ("pb_utils.MetricFamily('n', 'd', pb_utils.MetricFamily.COUNTER)", "custom metric"),
-        ("pb_utils.load_model('x')", "load_model"),
-        (
-            "pb_utils.InferenceRequest(model_name='x', requested_output_names=['o'],"
-            " inputs=[]).exec()",
-            "InferenceRequest.exec",
-        ),
-        ("requests[0].set_release_flags(2)", "rescheduling"),
-    ],
-)
-async def test_what_this_release_lacks_says_so_when_it_is_used(
-    tmp_path: Path, call: str, told: str
-):
-    (response,) = await answers(tmp_path, f"{call}\nreturn [ok()]")
-
-    assert response.error is not None
-    assert told in response.error.message
-    assert "is not supported by this release of Conch" in response.error.message
-
-
 async def test_bfloat16_goes_through_dlpack(tmp_path: Path):
     import ml_dtypes
 
