@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.page import until_bound, visit
 from tests.system.conch import RunningConch
 
 
@@ -40,11 +41,12 @@ def page(chromium: Browser, conch: RunningConch, problems: list[str]) -> Iterato
     page.set_default_timeout(20_000)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: note(message, problems))
-    page.goto(f"{conch.address}/login/")
+    visit(page, f"{conch.address}/login/")
     page.get_by_label("Name").fill("admin")
     page.get_by_label("Password", exact=True).fill(conch.password)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("heading", name="Overview").wait_for()
+    until_bound(page)
     yield page
     context.close()
     assert problems == []

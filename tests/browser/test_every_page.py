@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from tests.page import visit
 from tests.system.conch import RunningConch
 
 pytestmark = pytest.mark.browser
@@ -69,7 +70,7 @@ def test_axe_finds_nothing_on_any_page(themed: Page, conch: RunningConch) -> Non
 
 
 def violations(page: Page, address: str) -> str:
-    answer = page.goto(address)
+    answer = visit(page, address)
     assert answer is not None
     assert answer.ok, address
     settle(page)
@@ -92,7 +93,7 @@ def test_no_page_complains_or_scrolls_sideways_on_a_phone(
     page.set_viewport_size({"width": PHONE, "height": 844})
     too_wide = {}
     for path in PAGES:
-        page.goto(conch.address + path)
+        visit(page, conch.address + path)
         settle(page)
         root = "document.documentElement"
         if over := page.evaluate(f"{root}.scrollWidth - {root}.clientWidth"):

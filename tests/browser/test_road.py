@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import Page, expect
 
+from tests.page import visit
 from tests.system.conch import RunningConch
 
 pytestmark = pytest.mark.browser
@@ -62,7 +63,7 @@ def test_an_uploaded_model_with_a_mistake_is_mended_served_and_watched(
 
 
 def upload_and_see_the_finding(page: Page, conch: RunningConch) -> None:
-    page.goto(f"{conch.address}/repository/upload/")
+    visit(page, f"{conch.address}/repository/upload/")
     zipped = {"name": "doubler.zip", "mimeType": "application/zip", "buffer": archive()}
     page.locator("input[type=file]").first.set_input_files(zipped)  # type: ignore[arg-type]
     page.get_by_role("button", name="Upload and check").click()
@@ -89,14 +90,14 @@ def mend_publish_and_load(page: Page) -> None:
 
 
 def send_requests(page: Page, conch: RunningConch) -> None:
-    page.goto(f"{conch.address}/models/doubler/try/")
+    visit(page, f"{conch.address}/models/doubler/try/")
     page.get_by_label("Values of x").fill("[1, 2, 3, 4]")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("row", name="[0] 2 4 6 8")).to_be_visible()
 
 
 def see_the_chart_move(page: Page, conch: RunningConch) -> None:
-    page.goto(f"{conch.address}/live/?model=doubler")
+    visit(page, f"{conch.address}/live/?model=doubler")
     chart = page.locator("figure", has=page.get_by_role("heading", name="Throughput"))
     expect(page.get_by_text("Live · updated")).to_be_visible()
 
@@ -118,14 +119,14 @@ ASK_FOR_TWO_SECONDS = """async () => {
 
 
 def unload(page: Page, conch: RunningConch) -> None:
-    page.goto(f"{conch.address}/models/doubler/")
+    visit(page, f"{conch.address}/models/doubler/")
     page.get_by_role("button", name="Unload…").click()
     page.locator("dialog[open]").get_by_role("button", name=re.compile("^Unload")).click()
     expect(page.locator("h1")).to_contain_text("Not served", timeout=30_000)
 
 
 def test_a_dropped_file_shows_its_type(page: Page, conch: RunningConch, tmp_path: Path) -> None:
-    page.goto(f"{conch.address}/models/file_type/try/")
+    visit(page, f"{conch.address}/models/file_type/try/")
     expect(page.locator("h1")).to_contain_text("Ready", timeout=30_000)
     script = (
         b"#!/usr/bin/env python3\nimport sys\n\n\ndef main():\n    print(sys.argv)\n\n\nmain()\n"

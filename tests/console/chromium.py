@@ -19,6 +19,7 @@ from django.db import connections
 from django.test import Client
 
 from tests.console.web_server import WebServer
+from tests.page import visit
 
 
 def chromium_path() -> str:
@@ -68,7 +69,7 @@ class SignedIn:
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.note = self._note
         page.on("console", self._note)
-        page.goto(self._address + path)
+        visit(page, self._address + path)
         return page
 
     def _note(self, message: Any) -> None:

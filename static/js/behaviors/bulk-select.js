@@ -9,7 +9,12 @@ const CALM_MS = 5000;
 export function connect(list) {
   const part = (name) => list.querySelector(`[data-part="${name}"]`);
   const boxes = [...list.querySelectorAll('[data-part="one"]')];
-  const timer = setInterval(() => refresh(list, boxes), list.dataset.busy === undefined ? CALM_MS : BUSY_MS);
+  const isQuiet = () => !document.hidden && !isPaused() && boxes.every((box) => !box.checked) && !list.contains(document.activeElement);
+  const timer = setInterval(() => isQuiet() && refresh(list), list.dataset.busy === undefined ? CALM_MS : BUSY_MS);
+  // A choice made while a fresh list was on its way would be lost with the old one.
+  list.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (detail.requestConfig.elt === list && !isQuiet()) detail.shouldSwap = false;
+  });
   if (!part("dialog")) return () => clearInterval(timer);
   const chosen = () => boxes.filter((box) => box.checked);
   const update = () => {
@@ -64,7 +69,6 @@ function unloading(queued) {
   return `Requests to them will fail from then on. ${waiting} The files stay in the repository.`;
 }
 
-function refresh(list, boxes) {
-  const isQuiet = !document.hidden && !isPaused() && boxes.every((box) => !box.checked) && !list.contains(document.activeElement);
-  if (isQuiet && list.isConnected) window.htmx?.ajax("GET", location.href, { target: list, swap: "outerHTML" });
+function refresh(list) {
+  if (list.isConnected) window.htmx?.ajax("GET", location.href, { source: list, target: list, swap: "outerHTML" });
 }

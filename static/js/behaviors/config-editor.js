@@ -78,21 +78,26 @@ function isDirty({ field, saved }) {
   return field.value !== saved;
 }
 
+// <form data-checking> stands while the findings are of an older text than the field's.
 function changed(state) {
   showStatus(state);
+  state.form.toggleAttribute("data-checking", true);
   clearTimeout(state.timer);
   state.timer = setTimeout(() => check(state), PAUSE_MS);
 }
 
 async function check(state) {
   const { form, field } = state;
+  clearTimeout(state.timer);
+  form.toggleAttribute("data-checking", true);
   state.abort?.abort();
   state.abort = new AbortController();
+  const { signal } = state.abort;
   const body = new FormData(form);
   const text = field.value;
   body.set("text", text);
   try {
-    const response = await fetch(form.dataset.checkUrl, { method: "POST", body, signal: state.abort.signal, headers: { "X-Fragment": "config-check" } });
+    const response = await fetch(form.dataset.checkUrl, { method: "POST", body, signal, headers: { "X-Fragment": "config-check" } });
     if (!response.ok) throw new Error(`status ${response.status}`);
     const parsed = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const fresh of parsed.querySelectorAll("[data-replace]")) {
@@ -106,6 +111,7 @@ async function check(state) {
   } catch (problem) {
     if (problem.name !== "AbortError") showStatus(state, `The check did not answer (${problem.message}); saving still checks.`);
   }
+  if (!signal.aborted && field.value === text) form.toggleAttribute("data-checking", false);
 }
 
 function showStatus(state, problem = "") {
@@ -135,7 +141,6 @@ function fix(event, state) {
   } else {
     showStatus(state, "The text has changed since the check: it is checked again");
   }
-  clearTimeout(state.timer);
   check(state);
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.console.chromium import chromium
+from tests.page import visit
 
 STATIC = Path(__file__).resolve().parents[3] / "static"
 
@@ -48,7 +49,7 @@ def static_server() -> Iterator[str]:
 def module_page() -> Iterator[Modules]:
     with static_server() as address, chromium() as browser:
         page = browser.new_page()
-        page.goto(address)
+        visit(page, address)
         yield Modules(page)
 
 

@@ -95,7 +95,6 @@ def test_bulk_unload_names_models_and_consequence(
 ) -> None:
     add_model(repository, "other")
     page = open_page("/models/")
-    page.wait_for_load_state("networkidle")
     page.get_by_label("Choose all models in the list").check()
     page.get_by_role("button", name="Unload…").click()
 
@@ -107,6 +106,26 @@ def test_bulk_unload_names_models_and_consequence(
     dialog.get_by_role("button", name="Unload 2 models").click()
     page.get_by_text("Unloading 2 models was asked for.").wait_for()
     assert Deployment.objects.count() == 2
+
+
+def test_a_choice_outlives_the_fresh_list_that_was_on_its_way(
+    repository: Path, served: FakeWorkerClient, open_page: Open
+) -> None:
+    page = open_page("/models/")
+    held: list[Any] = []
+    page.route("**/models/", lambda route: held.append(route))
+    page.evaluate("""() => {
+        document.addEventListener("htmx:afterRequest", () => { window.isAnswered = true; });
+    }""")
+    with page.expect_request("**/models/"):
+        pass
+    page.get_by_label("Choose echo").check()
+
+    [fresh] = held
+    fresh.continue_()
+    page.wait_for_function("window.isAnswered")
+
+    assert page.get_by_label("Choose echo").is_checked()
 
 
 def test_filtering_changes_the_list_and_the_address(

@@ -11,6 +11,7 @@ import pytest
 from tests.console.catalog.conftest import CONFIG
 from tests.console.chromium import signed_in
 from tests.console.web_server import WebServer
+from tests.page import reload
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -50,7 +51,7 @@ def test_a_fix_works_from_the_keyboard_after_a_live_check(echo: Path, open_page:
     page.locator(FIX).wait_for()
 
     # A further check would replace the button while the key is on its way.
-    page.wait_for_load_state("networkidle")
+    page.locator("form[data-checking]").wait_for(state="detached")
     page.locator(FIX).press("Enter")
 
     page.locator(FIX).wait_for(state="detached")
@@ -84,7 +85,7 @@ def test_without_the_editor_the_plain_text_is_mended(echo: Path, open_page: Any)
     page = open_page("/models/echo/config/")
     empty = {"body": "", "content_type": "text/javascript"}
     page.route("**/django_ace/ace/*.js", lambda route: route.fulfill(**empty))
-    page.reload()
+    reload(page)
 
     page.locator(FIX).click()
 

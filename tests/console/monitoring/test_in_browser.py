@@ -21,6 +21,7 @@ from tests.console.fakes import (
     make_worker,
 )
 from tests.console.web_server import WebServer
+from tests.page import until_bound
 from tests.waiting import wait_until_blocking
 from workers.messages import Event
 
@@ -116,6 +117,7 @@ def test_sample_reaches_the_page_through_the_socket(
     page.get_by_role("button", name="Pause").click()
     page.get_by_text("Paused").wait_for()
     page.get_by_role("button", name="Resume").click()
+    web.call(fleet.announce, make_sample("gpu-1"))
     page.get_by_text("Live · updated").wait_for()
 
 
@@ -172,4 +174,5 @@ def test_person_logs_in_and_out(web: WebServer, open_page: Open) -> None:
     page.get_by_role("button", name="Log in").click()
 
     page.get_by_role("heading", name="Overview").wait_for()
+    until_bound(page)
     assert violations(page) == []
