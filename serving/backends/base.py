@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.ragged import RaggedInputs, ScatteredOutputs
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
 from serving.errors import BackendError, ServingError
@@ -112,12 +113,24 @@ class TensorInstance(ModelInstance):
     def __init__(self, context: ModelContext) -> None:
         self._spec = context.spec
         self._version = context.version
+        self._outputs = context.spec.backend_outputs
+        self._states = [state.output_name for state in context.spec.states]
+        """Outputs that are wanted with every request (SCH-062)."""
+        self._ragged = RaggedInputs(context.spec)
+        self._scattered = ScatteredOutputs(context.spec)
+        self._shape_tensors = frozenset(
+            item.name for item in context.spec.inputs.values() if item.is_shape_tensor
+        )
+        self._has_own_rules = bool(
+            self._ragged.names or context.spec.batch_inputs or self._shape_tensors
+        )
 
     @abstractmethod
     def run(
         self, inputs: dict[str, NDArray[np.generic]], output_names: Sequence[str]
     ) -> dict[str, NDArray[np.generic]]:
-        """Run the model once. Arrays carry the batch axis where the model has one.
+        """Run the model once. Arrays carry the batch axis where the model has one; ragged inputs
+        are flat, and what batch_input makes is among the inputs.
 
         Raises: any exception; it becomes a BackendError for every request of the batch.
         """
@@ -140,6 +153,8 @@ class TensorInstance(ModelInstance):
     def _check_batch_axis(self, batch_size: int, outputs: dict[str, NDArray[np.generic]]) -> None:
         """Cutting rows out of a wrongly shaped output would give callers each other's data."""
         for name, array in outputs.items():
+            if name in self._scattered:
+                continue  # as many elements as its source input, however many rows
             if not array.ndim or array.shape[0] != batch_size:
                 raise BackendError(
                     f"model '{self._spec.name}' returned output '{name}' with shape "
@@ -149,6 +164,8 @@ class TensorInstance(ModelInstance):
 
     def _gather(self, requests: Sequence[InferenceRequest]) -> dict[str, NDArray[np.generic]]:
         first = requests[0]
+        if self._has_own_rules:
+            return self._gather_by_rules(requests)
         if len(requests) == 1:
             return {name: tensor.array for name, tensor in first.inputs.items()}
         return {
@@ -156,26 +173,53 @@ class TensorInstance(ModelInstance):
             for name in first.inputs
         }
 
+    def _gather_by_rules(
+        self, requests: Sequence[InferenceRequest]
+    ) -> dict[str, NDArray[np.generic]]:
+        gathered = {}
+        for name in requests[0].inputs:
+            arrays = [request.inputs[name].array for request in requests]
+            if name in self._ragged.names:
+                gathered[name] = self._ragged.joined(arrays)
+            elif len(arrays) == 1 or name in self._shape_tensors:
+                gathered[name] = arrays[0]  # shape tensors are equal in a batch
+            else:
+                gathered[name] = np.concatenate(arrays)
+        return gathered | self._ragged.generated(requests)
+
     def _wanted(self, requests: Sequence[InferenceRequest]) -> list[str]:
-        wanted: set[str] = set()
+        wanted = set(self._states)
         for request in requests:
             if not request.requested_outputs:
-                return list(self._spec.outputs)
+                return list(self._outputs)
             wanted.update(request.output_names)
-        return [name for name in self._spec.outputs if name in wanted]
+        return [name for name in self._outputs if name in wanted]
+
+    def _wanted_of(self, request: InferenceRequest) -> Collection[str]:
+        if not request.requested_outputs:
+            return self._outputs
+        return dict.fromkeys([*request.output_names, *self._states])
 
     def _scatter(
         self, requests: Sequence[InferenceRequest], outputs: dict[str, NDArray[np.generic]]
     ) -> None:
+        parts = {
+            name: self._scattered.cut(name, array, requests)
+            for name, array in outputs.items()
+            if name in self._scattered
+        }
         start = 0
-        for request in requests:
+        for place, request in enumerate(requests):
             end = start + request.batch_size
             tensors = []
-            for name in request.output_names or self._spec.outputs:
-                array = outputs[name]
-                if len(requests) > 1:
-                    array = array[start:end]
-                datatype = self._spec.outputs[name].datatype
+            for name in self._wanted_of(request):
+                if name in parts:
+                    array = parts[name][place]
+                elif len(requests) > 1:
+                    array = outputs[name][start:end]
+                else:
+                    array = outputs[name]
+                datatype = self._outputs[name].datatype
                 tensors.append(OutputTensor(name, datatype, array.shape, array))
             start = end
             request.respond(InferenceResponse(self._spec.name, self._version, request.id, tensors))
