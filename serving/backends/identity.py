@@ -1,4 +1,5 @@
-"""The built-in identity backend: each output is the input at the same place in the config.
+"""The built-in identity backend: each output is the input at the same place in the config, and each
+state stays as it is.
 
 For load tests and examples. The config parameter `execute_delay_ms` makes every execution last that
 long, as Triton's sample backend does. Instances run in their own thread.
@@ -66,7 +67,11 @@ class _IdentityInstance(ModelInstance):
 
 
 def _pairs(spec: ModelSpec) -> list[tuple[str, TensorSpec]]:
-    inputs, outputs = list(spec.inputs.values()), list(spec.outputs.values())
+    known = spec.backend_outputs
+    states = [(state.input_name, known[state.output_name]) for state in spec.states]
+    kept = {output.name for _, output in states}
+    inputs = list(spec.inputs.values())
+    outputs = [item for item in spec.outputs.values() if item.name not in kept]
     if len(outputs) > len(inputs):
         raise InvalidArgumentError(
             f"model '{spec.name}' has {len(inputs)} inputs and {len(outputs)} outputs: the "
@@ -79,7 +84,8 @@ def _pairs(spec: ModelSpec) -> list[tuple[str, TensorSpec]]:
                 f"but the identity backend returns input '{source.name}' there, which is "
                 f"{source.datatype.config_name}: give both the same data_type"
             )
-    return [(source.name, target) for source, target in zip(inputs, outputs, strict=False)]
+    pairs = [(source.name, target) for source, target in zip(inputs, outputs, strict=False)]
+    return pairs + states
 
 
 def _delay_s(spec: ModelSpec) -> float:

@@ -19,6 +19,7 @@ from serving.config.scheduling import (
     Ensemble,
     RateLimit,
     SequenceBatching,
+    SequenceState,
 )
 from serving.datatypes import BY_CONFIG_NUMBER, DataType
 
@@ -129,6 +130,32 @@ class ModelSpec:
     @property
     def has_batch_axis(self) -> bool:
         return self.max_batch_size > 0
+
+    @property
+    def states(self) -> tuple[SequenceState, ...]:
+        """Implicit state; empty for everything but sequence models."""
+        return self.sequence_batching.states
+
+    @property
+    def backend_inputs(self) -> dict[str, TensorSpec]:
+        """What the model itself is given: the inputs of a request, and the controls and states
+        that the sequence batcher adds."""
+        tensors = dict(self.inputs)
+        for control in self.sequence_batching.controls:
+            tensors[control.name] = TensorSpec(control.name, control.datatype, (1,))
+        for state in self.states:
+            tensors[state.input_name] = TensorSpec(state.input_name, state.datatype, state.dims)
+        return tensors
+
+    @property
+    def backend_outputs(self) -> dict[str, TensorSpec]:
+        """What the model itself gives: the outputs for callers, and the states besides."""
+        tensors = dict(self.outputs)
+        for state in self.states:
+            if state.output_name not in tensors:
+                name = state.output_name
+                tensors[name] = TensorSpec(name, state.datatype, state.dims)
+        return tensors
 
     def metadata_shape(self, tensor: TensorSpec) -> tuple[int, ...]:
         """Shape as metadata shows it: -1 first where there is a batch axis."""

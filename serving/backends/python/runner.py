@@ -33,12 +33,14 @@ class PythonInstance(ModelInstance):
         self._name = name
         self._model = model
         self._outputs = list(context.spec.outputs)
+        self._states = frozenset(state.output_name for state in context.spec.states)
         self._is_decoupled = context.spec.is_decoupled
         self._event_loop: asyncio.AbstractEventLoop | None = None
 
     def execute(self, requests: Sequence[CoreRequest], times: ExecutionTimes) -> None:
         wrapped = [
-            InferenceRequest._of(request, self._outputs, self._is_decoupled) for request in requests
+            InferenceRequest._of(request, self._outputs, self._is_decoupled, self._states)
+            for request in requests
         ]
         try:
             returned = self._model.execute(wrapped)
@@ -123,7 +125,7 @@ class PythonInstance(ModelInstance):
                 raise self._refused(
                     "a request was answered through its response sender and in the list as well"
                 )
-            return core_response(response, request._core)
+            return core_response(response, request._core, self._states)
         if response is None and (sender.is_closed or sender.is_rescheduled):
             return None
         if response is None:

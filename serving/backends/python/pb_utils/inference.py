@@ -117,12 +117,19 @@ class InferenceRequest:
         self.set_flags(flags)
 
     @classmethod
-    def _of(cls, core: CoreRequest, all_outputs: list[str], is_decoupled: bool) -> InferenceRequest:
+    def _of(
+        cls,
+        core: CoreRequest,
+        all_outputs: list[str],
+        is_decoupled: bool,
+        states: frozenset[str] = frozenset(),
+    ) -> InferenceRequest:
+        """`states`: outputs that are wanted whatever is requested."""
         request = cls.__new__(cls)
         request._core = core
         request._inputs = None
         request._outputs = core.output_names or all_outputs
-        request._sender = ResponseSender(core, is_decoupled)
+        request._sender = ResponseSender(core, is_decoupled, states)
         return request
 
     def inputs(self) -> list[Tensor]:
@@ -199,13 +206,15 @@ class ResponseSender:
         "_held",
         "_is_decoupled",
         "_lock",
+        "_states",
         "is_closed",
         "is_rescheduled",
         "is_used",
     )
 
-    def __init__(self, core: CoreRequest, is_decoupled: bool) -> None:
+    def __init__(self, core: CoreRequest, is_decoupled: bool, states: frozenset[str]) -> None:
         self._core = core
+        self._states = states
         self._is_decoupled = is_decoupled
         self._held: CoreResponse | None = None
         """The one response of the default mode, until FINAL."""
@@ -241,7 +250,7 @@ class ResponseSender:
 
     def _send(self, response: InferenceResponse | None, *, is_final: bool) -> None:
         self.is_used = True
-        answer = None if response is None else core_response(response, self._core)
+        answer = None if response is None else core_response(response, self._core, self._states)
         if self._is_decoupled:
             if answer is None:
                 answer = CoreResponse(
@@ -266,15 +275,17 @@ class ResponseSender:
             self._core.respond(self._held)
 
 
-def core_response(response: InferenceResponse, request: CoreRequest) -> CoreResponse:
-    """The core's form; outputs that nobody asked for are left out."""
+def core_response(
+    response: InferenceResponse, request: CoreRequest, states: frozenset[str]
+) -> CoreResponse:
+    """The core's form; outputs that nobody asked for are left out, but for the `states`."""
     answer = CoreResponse(request.model_name, request.model_version, request.id)
     if response._error is not None:
         answer.error = response._error._core_error()
         return answer
     wanted = request.output_names
     for tensor in response._output_tensors:
-        if not wanted or tensor.name() in wanted:
+        if not wanted or tensor.name() in wanted or tensor.name() in states:
             array = tensor._core_array
             answer.outputs.append(
                 OutputTensor(tensor.name(), tensor._core_datatype, array.shape, array)
