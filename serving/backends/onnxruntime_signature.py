@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serving.config.compare import inputs_by_server
 from serving.config.decode import ModelSpec, TensorSpec
 from serving.config.protobuf import pb
 from serving.datatypes import BY_NAME, DataType
@@ -92,8 +93,10 @@ def complete(config: pb.ModelConfig, signature: OnnxSignature, default_batch_siz
         config.dynamic_batching.SetInParent()
     batching = config.max_batch_size > 0
     if not config.input:
+        made = inputs_by_server(config)
         for item in signature.inputs:
-            _fill(config.input.add(), item, batching, config.name)
+            if item.name not in made:
+                _fill(config.input.add(), item, batching, config.name)
     if not config.output:
         for item in signature.outputs:
             _fill(config.output.add(), item, batching, config.name)
@@ -104,26 +107,49 @@ def check(spec: ModelSpec, signature: OnnxSignature) -> None:
     _check_known_tensors(spec, signature)
     inputs = {item.name: item for item in (*signature.inputs, *signature.optional_inputs)}
     outputs = {item.name: item for item in signature.outputs}
+    # Their shapes are not those of one request: inputs laid end to end, outputs cut by a rule.
+    flat_inputs = {item.name for item in spec.inputs.values() if item.allow_ragged_batch}
+    flat_outputs = {name for item in spec.batch_outputs for name in item.names}
     if spec.has_batch_axis:
-        used = [inputs[name] for name in spec.inputs] + [outputs[name] for name in spec.outputs]
+        used = [inputs[name] for name in spec.inputs if name not in flat_inputs]
+        used += [outputs[name] for name in spec.outputs if name not in flat_outputs]
         _check_batching(spec.name, spec.max_batch_size, used)
     for tensor in spec.inputs.values():
-        _check_tensor(spec, tensor, inputs[tensor.name], "input")
+        item = inputs[tensor.name]
+        _check_type(spec, tensor.datatype, item, "input")
+        if tensor.name in flat_inputs:
+            _check_flat(spec, item)
+        else:
+            _check_shape(spec, tensor, item, "input")
     for tensor in spec.outputs.values():
-        _check_tensor(spec, tensor, outputs[tensor.name], "output")
+        item = outputs[tensor.name]
+        _check_type(spec, tensor.datatype, item, "output")
+        if tensor.name not in flat_outputs:
+            _check_shape(spec, tensor, item, "output")
+    for made in spec.batch_inputs:
+        for name in made.names:
+            _check_type(spec, made.datatype, inputs[name], "input")
+
+
+def _fed_by_server(spec: ModelSpec) -> list[str]:
+    """Inputs of the model that no request carries: about the batch, about the sequence, states."""
+    names = [name for item in spec.batch_inputs for name in item.names]
+    names += [item.name for item in spec.sequence_batching.controls]
+    return names + [item.input_name for item in spec.sequence_batching.states]
 
 
 def _check_known_tensors(spec: ModelSpec, signature: OnnxSignature) -> None:
     known = [item.name for item in (*signature.inputs, *signature.optional_inputs)]
-    for name in spec.inputs:
+    declared = [*spec.inputs, *_fed_by_server(spec)]
+    for name in declared:
         if name not in known:
             raise InvalidArgumentError(
                 f"unexpected inference input '{name}', allowed inputs are: {', '.join(known)}"
             )
-    missing = [item.name for item in signature.inputs if item.name not in spec.inputs]
+    missing = [item.name for item in signature.inputs if item.name not in declared]
     if missing:
         raise InvalidArgumentError(
-            f"unable to load model '{spec.name}', configuration expects {len(spec.inputs)} "
+            f"unable to load model '{spec.name}', configuration expects {len(declared)} "
             f"inputs, model provides {len(signature.inputs)}: add {', '.join(missing)} to `input`"
         )
     outputs = [item.name for item in signature.outputs]
@@ -134,13 +160,26 @@ def _check_known_tensors(spec: ModelSpec, signature: OnnxSignature) -> None:
             )
 
 
-def _check_tensor(spec: ModelSpec, tensor: TensorSpec, item: OnnxTensor, side: str) -> None:
+def _check_type(spec: ModelSpec, wanted: DataType, item: OnnxTensor, side: str) -> None:
     datatype = _datatype_of(item, side, spec.name)
-    if datatype is not tensor.datatype:
+    if datatype is not wanted:
         raise InvalidArgumentError(
-            f"{side} '{tensor.name}' of model '{spec.name}' is {datatype.config_name} in the model "
-            f"file, but data_type is {tensor.datatype.config_name} in the config"
+            f"{side} '{item.name}' of model '{spec.name}' is {datatype.config_name} in the model "
+            f"file, but data_type is {wanted.config_name} in the config"
         )
+
+
+def _check_flat(spec: ModelSpec, item: OnnxTensor) -> None:
+    if item.is_rank_known and item.shape != (-1,):
+        raise InvalidArgumentError(
+            f"unable to load model '{spec.name}', configuration expects model provides input with "
+            f"shape [-1] for ragged input '{item.name}', model provides {list(item.shape)}: "
+            "requests are laid end to end there; remove allow_ragged_batch, or export the model "
+            "with one dimension of any size"
+        )
+
+
+def _check_shape(spec: ModelSpec, tensor: TensorSpec, item: OnnxTensor, side: str) -> None:
     dims = tensor.dims if tensor.reshape is None else tensor.reshape
     wanted = (-1, *dims) if spec.has_batch_axis else dims
     # A scalar may have dims [1]: callers send one element (spec ORT-13).

@@ -158,6 +158,8 @@ def _compare_tensors(
     file: str,
 ) -> None:
     known = {tensor.name: tensor for tensor in tensors}
+    # Cut into answers by the shape of an input, whatever shape the model gives them.
+    scattered = {name for output in report.config.batch_output for name in output.target_name}
     for index, item in enumerate(items):
         tensor = known.get(item.name)
         if tensor is None:
@@ -173,8 +175,24 @@ def _compare_tensors(
                 code=CODE,
                 edit=report.mend.replace_value(f"{path}.data_type", tensor.datatype.config_name),
             )
-        if tensor.is_rank_known:
+        if isinstance(item, pb.ModelInput) and item.allow_ragged_batch:
+            _compare_flat(report, path, item, tensor, file)
+        elif tensor.is_rank_known and item.name not in scattered:
             _compare_shape(report, path, item, tensor, file)
+
+
+def _compare_flat(
+    report: Report, path: str, item: pb.ModelInput, tensor: TensorSignature, file: str
+) -> None:
+    if tensor.is_rank_known and list(tensor.shape) != [-1]:
+        report.error(
+            f"{path}.allow_ragged_batch",
+            f"input '{item.name}': a ragged input reaches the model as one row of elements, so it "
+            f"must have shape [-1] there; {file} says {list(tensor.shape)}",
+            "remove allow_ragged_batch, or export the model with one dimension of any size",
+            code=CODE,
+            edit=report.mend.remove(f"{path}.allow_ragged_batch"),
+        )
 
 
 def _compare_shape(
