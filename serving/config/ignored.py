@@ -34,12 +34,19 @@ ONNX_ONLY: dict[str, str] = {
     "optimization.graph": "CFG-080",
     "optimization.execution_accelerators": "CFG-085",
 }
+GENERATED: dict[str, str] = {"batch_input": "CFG-009", "batch_output": "CFG-010"}
+"""Without effect on Python models: they get each request's own tensors, and join them."""
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
 def check_ignored(report: Report) -> None:
     """A note for each such field that the text gives."""
     backend = report.config.backend
+    if backend == "python":
+        for field, code in GENERATED.items():
+            for index in range(len(getattr(report.config, field))):
+                reason = "a Python model gets each request's own tensors and joins them itself"
+                report.note(f"{field}[{index}]", f"'{field}' has no effect: {reason}", code=code)
     for path in report.parsed.places:
         if path.endswith("]"):
             continue

@@ -289,8 +289,3 @@ def _check_release(report: Report) -> None:
             report.warning(
                 field, f"'{field}' is valid, but not served by this release", code=RELEASE
             )
-    for field in ("batch_input", "batch_output"):
-        if getattr(config, field):
-            report.warning(
-                field, f"'{field}' is valid, but not served by this release", code=RELEASE
-            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serving.config.findings import Severity
-from serving.config.ignored import IGNORED, ONNX_ONLY
+from serving.config.ignored import GENERATED, IGNORED, ONNX_ONLY
 from tests.serving.config.rules import BASE, IO, findings_of
 
 TEXTS = {
@@ -19,6 +19,10 @@ TEXTS = {
     "instance_group.secondary_devices": "instance_group { secondary_devices { device_id: 0 } }",
     "instance_group.host_policy": 'instance_group { host_policy: "p" }',
     "response_cache": "response_cache { enable: true }",
+    "batch_input": (
+        'batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "A" }'
+    ),
+    "batch_output": 'batch_output { target_name: "B" source_input: "A" }',
     "model_operations": 'model_operations { op_library_filename: "a.so" }',
     "optimization.priority": "optimization { priority: PRIORITY_MAX }",
     "optimization.gather_kernel_buffer_threshold": (
@@ -28,7 +32,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("field", [*IGNORED, *ONNX_ONLY])
+@pytest.mark.parametrize("field", [*IGNORED, *ONNX_ONLY, *GENERATED])
 def test_a_field_without_effect_is_noted_at_its_place(field):
     section, _, name = field.partition(".")
     body = TEXTS.get(field, f"{section} {{ {name} {{ }} }}")
