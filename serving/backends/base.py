@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.backends.ragged import RaggedInputs, ScatteredOutputs
+from serving.backends.child_services import ChildServices
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
 from serving.errors import BackendError, ServingError
@@ -35,6 +36,8 @@ class ModelContext:
     model_directory: Path
     backend_config: Mapping[str, str] = field(default_factory=dict)
     """--backend-config for this backend, global keys merged in."""
+    child: ChildServices | None = None
+    """Where the instance has a process of its own, in that process."""
 
     @property
     def version_directory(self) -> Path:
@@ -70,6 +73,18 @@ class ModelInstance(ABC):
         A request is released with its final response. Raising fails every request of the batch
         that has not had its final response.
         """
+
+    @property
+    def has_ready_hook(self) -> bool:
+        """The model itself knows whether it is ready; asked in instance processes only."""
+        return False
+
+    def is_ready(self) -> bool:
+        """The model's word, in the instance's thread. Raises: whatever its hook raises."""
+        return True
+
+    def before_send(self) -> None:
+        """Instance processes only: responses are about to go out; any thread."""
 
     def close(self) -> None:
         """Free what the instance holds. Called once, in the instance's thread."""
@@ -198,7 +213,8 @@ class TensorInstance(ModelInstance):
     def _wanted_of(self, request: InferenceRequest) -> Collection[str]:
         if not request.requested_outputs:
             return self._outputs
-        return dict.fromkeys([*request.output_names, *self._states])
+        names = request.output_names
+        return dict.fromkeys([*names, *self._states]) if self._states else names
 
     def _scatter(
         self, requests: Sequence[InferenceRequest], outputs: dict[str, NDArray[np.generic]]

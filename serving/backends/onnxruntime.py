@@ -124,10 +124,11 @@ class _OnnxInstance(TensorInstance):
         self._session = session
         self._run_options = _run_options(settings)
         spec = context.spec
-        self._strings = [item.name for item in spec.inputs.values() if item.datatype.is_bytes]
+        inputs = spec.backend_inputs
+        self._strings = [item.name for item in inputs.values() if item.datatype.is_bytes]
         self._scalar_inputs = _scalars(signature.inputs, spec)
         self._scalar_outputs = _scalars(signature.outputs, spec)
-        tensors = (*spec.inputs.values(), *spec.outputs.values())
+        tensors = (*inputs.values(), *self._outputs.values())
         self._has_bf16 = any(item.datatype.name == "BF16" for item in tensors)
         self._invalid_argument = _onnxruntime().capi.onnxruntime_pybind11_state.InvalidArgument
 
@@ -168,7 +169,7 @@ class _OnnxInstance(TensorInstance):
     def _as_output(self, name: str, array: Any) -> Array:
         if name in self._scalar_outputs:
             array = array.reshape(1)
-        if self._spec.outputs[name].datatype.is_bytes:
+        if self._outputs[name].datatype.is_bytes:
             encoded = [str(item).encode() for item in array.ravel()]
             flat = np.empty(len(encoded), dtype=np.object_)
             flat[:] = encoded
@@ -268,14 +269,6 @@ def _refuse_unsupported(context: ModelContext) -> None:
             "model_transaction_policy.decoupled is for backends that may answer more than once; "
             "onnxruntime answers once: remove it"
         )
-    if context.config.batch_input or context.config.batch_output:
-        raise UnsupportedError("batch_input and batch_output are not supported by this version")
-    ragged = [item.name for item in spec.inputs.values() if item.allow_ragged_batch]
-    if ragged:
-        raise UnsupportedError(
-            f"allow_ragged_batch (input {', '.join(ragged)}) is not supported with onnxruntime by "
-            "this version: remove it, then requests of different shapes go in separate batches"
-        )
 
 
 def _model_path(context: ModelContext) -> Path:
@@ -321,7 +314,7 @@ def _tensor(item: Any, unknown_ranks: frozenset[str]) -> OnnxTensor:
 
 def _scalars(tensors: Sequence[OnnxTensor], spec: ModelSpec) -> frozenset[str]:
     """Scalars of the model that the config gives one dimension, without a reshape."""
-    wide = (*spec.inputs.values(), *spec.outputs.values())
+    wide = (*spec.backend_inputs.values(), *spec.backend_outputs.values())
     plain = {item.name for item in wide if item.dims == (1,) and item.reshape is None}
     if spec.has_batch_axis:
         return frozenset()
