@@ -7,7 +7,7 @@ Whole requests only; a request is never split. Behaviour after core/src/dynamic_
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from serving.config.decode import ModelSpec
@@ -40,8 +40,16 @@ class BatchRules:
             for item in spec.inputs.values()
         )
 
-    def choose(self, waiting: Iterable[InferenceRequest], now_ns: int) -> Choice:
-        """The next batch out of `waiting` (in order of service), or until when to wait for more."""
+    def choose(
+        self,
+        waiting: Iterable[InferenceRequest],
+        now_ns: int,
+        waits_since_ns: Callable[[InferenceRequest], int] | None = None,
+    ) -> Choice:
+        """The next batch out of `waiting` (in order of service), or until when to wait for more.
+
+        `waits_since_ns`: where the queue delay does not count from the arrival of a request.
+        """
         pending: list[InferenceRequest] = []
         size = 0
         marked, marked_size = 0, 0
@@ -55,7 +63,7 @@ class BatchRules:
                 if grown > self._max_size:
                     stop = "full"
                     break
-                stop = self._difference(pending[0], request) if self._must_compare else ""
+                stop = self.difference(pending[0], request)
                 if stop:
                     break
             pending.append(request)
@@ -64,7 +72,8 @@ class BatchRules:
                 marked, marked_size = len(pending), size
         if not pending:
             return Choice()
-        due_ns = min(request.times.queue_start_ns for request in pending) + self._delay_ns
+        since_ns = waits_since_ns or _arrival_ns
+        due_ns = min(map(since_ns, pending)) + self._delay_ns
         is_late = self._delay_ns > 0 and now_ns >= due_ns
         if marked and not is_late:
             return Choice(pending[:marked], marked_size, self._preferred_reason(marked_size))
@@ -79,8 +88,10 @@ class BatchRules:
     def _preferred_reason(self, size: int) -> str:
         return "preferred" if size in self._preferred and size < self._max_size else "full"
 
-    def _difference(self, first: InferenceRequest, request: InferenceRequest) -> str:
+    def difference(self, first: InferenceRequest, request: InferenceRequest) -> str:
         """Why the two cannot share a batch; empty when they can."""
+        if not self._must_compare:
+            return ""
         if first.inputs.keys() != request.inputs.keys():
             return "optional"
         for name in self._uniform_inputs:
@@ -88,3 +99,7 @@ class BatchRules:
             if tensor is not None and tensor.shape[1:] != first.inputs[name].shape[1:]:
                 return "shape"
         return ""
+
+
+def _arrival_ns(request: InferenceRequest) -> int:
+    return request.times.queue_start_ns
