@@ -1,7 +1,8 @@
 """The built-in identity backend: each output is the input at the same place in the config, and each
 state stays as it is.
 
-For load tests and examples. The config parameter `execute_delay_ms` makes every execution last that
+For load tests and examples. With batch_input the tensors made for the batch are returned after the
+inputs, and the batch is joined and scattered as for any model that maps arrays to arrays. The config parameter `execute_delay_ms` makes every execution last that
 long, as Triton's sample backend does. Instances run in their own thread.
 """
 
@@ -10,6 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from serving.backends.base import (
     Backend,
     ExecutionTimes,
@@ -17,6 +21,7 @@ from serving.backends.base import (
     ModelContext,
     ModelInstance,
     Placement,
+    TensorInstance,
 )
 from serving.config.decode import ModelSpec, TensorSpec
 from serving.errors import InvalidArgumentError
@@ -40,6 +45,8 @@ class _IdentityModel(LoadedModel):
         self._delay_s = _delay_s(context.spec)
 
     def create_instance(self, placement: Placement) -> ModelInstance:
+        if self._context.spec.batch_inputs or self._context.spec.batch_outputs:
+            return _JoinedIdentityInstance(self._context, self._pairs, self._delay_s)
         return _IdentityInstance(self._context, self._pairs, self._delay_s)
 
 
@@ -66,25 +73,44 @@ class _IdentityInstance(ModelInstance):
             request.respond(InferenceResponse(self._name, self._version, request.id, outputs))
 
 
+class _JoinedIdentityInstance(TensorInstance):
+    """Returns the tensors of the batch, so that batch_output has something to scatter."""
+
+    def __init__(
+        self, context: ModelContext, pairs: list[tuple[str, TensorSpec]], delay_s: float
+    ) -> None:
+        super().__init__(context)
+        self._inputs_of = {output.name: name for name, output in pairs}
+        self._delay_s = delay_s
+
+    def run(
+        self, inputs: dict[str, NDArray[np.generic]], output_names: Sequence[str]
+    ) -> dict[str, NDArray[np.generic]]:
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        return {name: inputs[self._inputs_of[name]] for name in output_names}
+
+
 def _pairs(spec: ModelSpec) -> list[tuple[str, TensorSpec]]:
     known = spec.backend_outputs
     states = [(state.input_name, known[state.output_name]) for state in spec.states]
     kept = {output.name for _, output in states}
-    inputs = list(spec.inputs.values())
+    inputs = [(item.name, item.datatype) for item in spec.inputs.values()]
+    inputs += [(name, item.datatype) for item in spec.batch_inputs for name in item.names]
     outputs = [item for item in spec.outputs.values() if item.name not in kept]
     if len(outputs) > len(inputs):
         raise InvalidArgumentError(
             f"model '{spec.name}' has {len(inputs)} inputs and {len(outputs)} outputs: the "
             "identity backend returns inputs, so it needs at least as many inputs as outputs"
         )
-    for source, target in zip(inputs, outputs, strict=False):
-        if source.datatype is not target.datatype:
+    for (source, datatype), target in zip(inputs, outputs, strict=False):
+        if datatype is not target.datatype:
             raise InvalidArgumentError(
                 f"output '{target.name}' of model '{spec.name}' is {target.datatype.config_name}, "
-                f"but the identity backend returns input '{source.name}' there, which is "
-                f"{source.datatype.config_name}: give both the same data_type"
+                f"but the identity backend returns input '{source}' there, which is "
+                f"{datatype.config_name}: give both the same data_type"
             )
-    pairs = [(source.name, target) for source, target in zip(inputs, outputs, strict=False)]
+    pairs = [(source, target) for (source, _), target in zip(inputs, outputs, strict=False)]
     return pairs + states
 
 
