@@ -59,6 +59,7 @@ class Answers:
             times.input_end_ns - times.compute_start_ns,
             times.output_start_ns - times.input_end_ns,
             times.compute_end_ns - times.output_start_ns,
+            filler_count=batch.filler_count,
         )
 
     def deliver(self, request: InferenceRequest, response: InferenceResponse) -> None:

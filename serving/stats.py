@@ -198,11 +198,18 @@ class ModelStats:
         self._invalid_count += 1
 
     def record_execution(
-        self, batch_size: int, close_reason: str, input_ns: int, infer_ns: int, output_ns: int
+        self,
+        batch_size: int,
+        close_reason: str,
+        input_ns: int,
+        infer_ns: int,
+        output_ns: int,
+        *,
+        filler_count: int = 0,
     ) -> None:
-        """One execution of `batch_size` batch items."""
+        """One execution of `batch_size` batch items, of which `filler_count` stand for nobody."""
         self._last_inference_ms = time.time_ns() // 1_000_000
-        self._inference_count += batch_size
+        self._inference_count += batch_size - filler_count
         self._execution_count += 1
         batches = self._batches.get(batch_size)
         if batches is None:

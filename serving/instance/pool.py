@@ -1,6 +1,7 @@
 """The instances of one model version: which are idle, and who is told when one becomes idle.
 
-Instances take turns: the one idle for longest comes first. Loop thread only.
+Instances take turns: the one idle for longest comes first. Who needs one in particular takes that
+one, and keeps it for as long as something is bound to it. Loop thread only.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ class InstancePool:
         """Set by the scheduler: an instance can take work again."""
         self._idle = deque(self.hosts)
         self._busy: set[InstanceHost] = set()
+        self._kept: set[InstanceHost] = set()
         self._leaving: dict[InstanceHost, asyncio.Future[None]] = {}
-        """Removed while they executed -> told when they have finished."""
+        """Removed while they executed or were kept -> told when they have finished."""
+        self.change_count = 0
+        """Grows whenever an instance comes or goes."""
 
     def __repr__(self) -> str:
         return f"<InstancePool idle={len(self._idle)} busy={len(self._busy)}>"
@@ -54,6 +58,7 @@ class InstancePool:
 
     def add(self, host: InstanceHost, *, passive: bool = False) -> None:
         """Take in an instance that has started."""
+        self.change_count += 1
         host.on_state_change = self._on_state_change
         if passive:
             self.passive.append(host)
@@ -63,10 +68,15 @@ class InstancePool:
         self._on_state_change()
 
     def remove(self, host: InstanceHost) -> asyncio.Future[None]:
-        """No more work for this instance; the future is done when its batch is."""
+        """No more work for this instance; the future is done when its batch is, and nobody keeps
+        it any longer.
+        """
+        self.change_count += 1
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if host in self._busy:
+        if host in self._busy or host in self._kept:
             self.hosts.remove(host)
+            if host not in self._busy:
+                self._idle.remove(host)
             self._leaving[host] = finished
             return finished
         if host in self.passive:
@@ -125,13 +135,42 @@ class InstancePool:
             self._idle.append(host)
         return None
 
+    def can_take(self, host: InstanceHost) -> bool:
+        """Whether `take` would succeed."""
+        return host not in self._busy and host.is_ready
+
+    def take(self, host: InstanceHost) -> bool:
+        """This very instance, until `release`; False when it cannot execute now.
+
+        One that was removed can be taken by whoever keeps it.
+        """
+        if not self.can_take(host):
+            return False
+        if host not in self._leaving:
+            self._idle.remove(host)
+        self._busy.add(host)
+        return True
+
+    def keep(self, host: InstanceHost) -> None:
+        """Something is bound to this instance: if it is removed, it stays until `let_go`."""
+        self._kept.add(host)
+
+    def let_go(self, host: InstanceHost) -> None:
+        self._kept.discard(host)
+        if host not in self._busy:
+            self._leave(host)
+
     def release(self, host: InstanceHost) -> None:
         self._busy.discard(host)
-        if self._leaving and (finished := self._leaving.pop(host, None)) is not None:
-            if not finished.done():
-                finished.set_result(None)
-            return
-        self._idle.append(host)
+        if not self._leaving or host not in self._leaving:
+            self._idle.append(host)
+        elif host not in self._kept:
+            self._leave(host)
+
+    def _leave(self, host: InstanceHost) -> None:
+        finished = self._leaving.pop(host, None)
+        if finished is not None and not finished.done():
+            finished.set_result(None)
 
     def _on_state_change(self) -> None:
         if self.on_idle is not None:

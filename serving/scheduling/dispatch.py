@@ -60,10 +60,19 @@ class DispatchingScheduler(ABC):
     def inflight_count(self) -> int:
         return len(self._queue) + self._executing
 
+    @property
+    def _has_work(self) -> bool:
+        """`stop` waits for it."""
+        return self.inflight_count > 0
+
+    @property
+    def unready_reason(self) -> str:
+        return self._pool.unready_reason
+
     async def stop(self) -> None:
         self._is_stopping = True
         self._pump()
-        if self.inflight_count:
+        if self._has_work:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._stop_waiters.append(waiter)
             await waiter
@@ -157,7 +166,7 @@ class DispatchingScheduler(ABC):
         )
 
     def _tell_stopped(self) -> None:
-        if self._is_stopping and not self.inflight_count:
+        if self._is_stopping and not self._has_work:
             waiters, self._stop_waiters = self._stop_waiters, []
             for waiter in waiters:
                 if not waiter.done():

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from serving.clock import Clock, TimerHandle
+from serving.clock import Clock
 from serving.config.decode import ModelSpec
 from serving.errors import QueueRejectedError
 from serving.instance.base import Batch
 from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest
+from serving.scheduling.alarm import Alarm
 from serving.scheduling.batch import BatchRules
 from serving.scheduling.dispatch import DispatchingScheduler
 from serving.scheduling.ordering import ResponseOrder
@@ -47,8 +48,7 @@ class DynamicBatcher(DispatchingScheduler):
         self._hold_until = hold_until
         self._wake_ns = 0
         """When the batch that is forming must go; 0 for no wait."""
-        self._timer: TimerHandle | None = None
-        self._timer_ns = 0
+        self._alarm = Alarm(clock, self._pump)
 
     def __repr__(self) -> str:
         text = f"<DynamicBatcher {self._model_name} {self._queue!r} executing={self._executing}"
@@ -67,9 +67,9 @@ class DynamicBatcher(DispatchingScheduler):
             self._order.join(request)
         if self._pool.has_idle:
             # Not at once: what else this turn of the loop brings belongs to the same batch.
-            self._arm(now_ns)
+            self._alarm.set(now_ns)
         else:
-            self._arm(self._queue.next_deadline_ns())
+            self._alarm.set(self._queue.next_deadline_ns())
 
     def take_batch(self, now_ns: int) -> Batch | None:
         """The batch to execute now, taken out of the queue; None when there is none or it waits.
@@ -101,7 +101,7 @@ class DynamicBatcher(DispatchingScheduler):
         self._expire(now_ns)
         deadline_ns = self._queue.next_deadline_ns()
         due = [when for when in (self._wake_ns, deadline_ns) if when]
-        self._arm(min(due, default=0))
+        self._alarm.set(min(due, default=0))
 
     def _expire(self, now_ns: int) -> None:
         for request in self._queue.expire(now_ns):
@@ -113,16 +113,3 @@ class DynamicBatcher(DispatchingScheduler):
                     f"model '{self._model_name}'; send it again later, or raise the queue timeout"
                 ),
             )
-
-    def _arm(self, when_ns: int) -> None:
-        """Have `_pump` called at `when_ns`, or earlier if that is planned; 0 changes nothing."""
-        if not when_ns or (self._timer is not None and self._timer_ns <= when_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ns = when_ns
-        self._timer = self._clock.call_at(when_ns, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._pump()
