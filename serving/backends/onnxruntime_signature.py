@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.config.compare import inputs_by_server
+from serving.config.compare import inputs_by_server, outputs_for_server
 from serving.config.decode import ModelSpec, TensorSpec
 from serving.config.protobuf import pb
 from serving.datatypes import BY_NAME, DataType
@@ -98,8 +98,10 @@ def complete(config: pb.ModelConfig, signature: OnnxSignature, default_batch_siz
             if item.name not in made:
                 _fill(config.input.add(), item, batching, config.name)
     if not config.output:
+        kept = outputs_for_server(config)
         for item in signature.outputs:
-            _fill(config.output.add(), item, batching, config.name)
+            if item.name not in kept:
+                _fill(config.output.add(), item, batching, config.name)
 
 
 def check(spec: ModelSpec, signature: OnnxSignature) -> None:
@@ -110,18 +112,19 @@ def check(spec: ModelSpec, signature: OnnxSignature) -> None:
     # Their shapes are not those of one request: inputs laid end to end, outputs cut by a rule.
     flat_inputs = {item.name for item in spec.inputs.values() if item.allow_ragged_batch}
     flat_outputs = {name for item in spec.batch_outputs for name in item.names}
+    tensors, results = spec.backend_inputs, spec.backend_outputs
     if spec.has_batch_axis:
-        used = [inputs[name] for name in spec.inputs if name not in flat_inputs]
-        used += [outputs[name] for name in spec.outputs if name not in flat_outputs]
+        used = [inputs[name] for name in tensors if name not in flat_inputs]
+        used += [outputs[name] for name in results if name not in flat_outputs]
         _check_batching(spec.name, spec.max_batch_size, used)
-    for tensor in spec.inputs.values():
+    for tensor in tensors.values():
         item = inputs[tensor.name]
         _check_type(spec, tensor.datatype, item, "input")
         if tensor.name in flat_inputs:
             _check_flat(spec, item)
         else:
             _check_shape(spec, tensor, item, "input")
-    for tensor in spec.outputs.values():
+    for tensor in results.values():
         item = outputs[tensor.name]
         _check_type(spec, tensor.datatype, item, "output")
         if tensor.name not in flat_outputs:
@@ -134,8 +137,7 @@ def check(spec: ModelSpec, signature: OnnxSignature) -> None:
 def _fed_by_server(spec: ModelSpec) -> list[str]:
     """Inputs of the model that no request carries: about the batch, about the sequence, states."""
     names = [name for item in spec.batch_inputs for name in item.names]
-    names += [item.name for item in spec.sequence_batching.controls]
-    return names + [item.input_name for item in spec.sequence_batching.states]
+    return names + [name for name in spec.backend_inputs if name not in spec.inputs]
 
 
 def _check_known_tensors(spec: ModelSpec, signature: OnnxSignature) -> None:
@@ -153,7 +155,7 @@ def _check_known_tensors(spec: ModelSpec, signature: OnnxSignature) -> None:
             f"inputs, model provides {len(signature.inputs)}: add {', '.join(missing)} to `input`"
         )
     outputs = [item.name for item in signature.outputs]
-    for name in spec.outputs:
+    for name in spec.backend_outputs:
         if name not in outputs:
             raise InvalidArgumentError(
                 f"unexpected inference output '{name}', allowed outputs are: {', '.join(outputs)}"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from serving.config.compare_sequence import compare_sequence
 from serving.config.findings import Finding
 from serving.config.mend import quoted
 from serving.config.protobuf import pb
@@ -40,11 +41,14 @@ def fill_from_signature(
         config.dynamic_batching.SetInParent()
         filled.append("dynamic_batching")
     is_batching = config.max_batch_size > 0
+    others = inputs_by_server(config) | outputs_for_server(config)
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         target = getattr(config, kind)
         if target:
             continue
         for tensor in tensors:
+            if tensor.name in others:
+                continue
             item = target.add()
             item.name = tensor.name
             item.data_type = tensor.datatype.config_number
@@ -88,6 +92,7 @@ def compare(report: Report, signature: Signature, file: str) -> None:
             )
     _compare_tensors(report, "input", config.input, known_inputs, file)
     _compare_tensors(report, "output", config.output, signature.outputs, file)
+    compare_sequence(report, signature, file)
 
 
 def with_values_of_model(
@@ -126,6 +131,11 @@ def inputs_by_server(config: pb.ModelConfig) -> set[str]:
     names = {item.name for item in sequence.control_input}
     names |= {item.input_name for item in sequence.state}
     return names.union(*(item.target_name for item in config.batch_input))
+
+
+def outputs_for_server(config: pb.ModelConfig) -> set[str]:
+    """Model outputs that the server keeps: states. A config may list them as outputs, too."""
+    return {item.output_name for item in config.sequence_batching.state}
 
 
 def _compare_names(

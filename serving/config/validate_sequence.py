@@ -148,6 +148,7 @@ def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
                 code="VAL-61",
             )
         taken.add(state.input_name)
+        _check_state(report, path, state)
         if len(state.initial_state) > 1:
             report.error(
                 f"{path}.initial_state[1]",
@@ -158,6 +159,34 @@ def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
             )
         for position, initial in enumerate(state.initial_state[:1]):
             _check_initial(report, f"{path}.initial_state[{position}]", state, initial)
+
+
+def _check_state(report: Report, path: str, state: pb.ModelSequenceBatching.State) -> None:
+    for field, is_given, hint in (
+        ("input_name", bool(state.input_name), "the model's input that gets the state"),
+        ("output_name", bool(state.output_name), "the model's output that gives the next state"),
+        ("data_type", state.data_type != pb.TYPE_INVALID, "e.g. data_type: TYPE_FP32"),
+        ("dims", bool(state.dims), "e.g. dims: [1], without the batch axis"),
+    ):
+        if not is_given:
+            label = state.input_name or state.output_name or path
+            report.error(path, f"state '{label}' must specify '{field}'", hint, code="SCH-062")
+    if state.input_name in {item.name for item in report.config.input}:
+        report.warning(
+            f"{path}.input_name",
+            f"state input '{state.input_name}' is a model input as well: callers must send it, and "
+            "the state takes its place",
+            "leave it out of `input`",
+            code="SCH-062",
+        )
+    if state.use_growable_memory and not state.use_same_buffer_for_input_output:
+        report.warning(
+            f"{path}.use_growable_memory",
+            f"state '{state.input_name}': use_growable_memory needs "
+            "use_same_buffer_for_input_output",
+            "write use_same_buffer_for_input_output: true",
+            code="SCH-065",
+        )
 
 
 def _check_initial(
