@@ -16,11 +16,11 @@ from typing import Any
 
 from serving import model_hosts
 from serving.backends.base import Backend, LoadedModel, ModelContext
-from serving.clock import Clock
 from serving.errors import ServingError, UnavailableError
 from serving.instance.base import InstanceHost
 from serving.instance.pool import InstancePool
 from serving.model_hosts import Signature, Slot
+from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ class _Member:
 
 class InstanceSet:
     def __init__(
-        self, context: ModelContext, backend: Backend, loaded: LoadedModel | None, clock: Clock
+        self, context: ModelContext, backend: Backend, loaded: LoadedModel | None, services: ModelServices
     ) -> None:
         self._backend = backend
         self._loaded = loaded
-        self._clock = clock
+        self._services = services
         self._members = [
             self._member(context, slot) for slot in model_hosts.slots(context, backend)
         ]
@@ -88,7 +88,9 @@ class InstanceSet:
         return member.host.is_ready, self.pool.is_busy(member.host)
 
     def _member(self, context: ModelContext, slot: Slot) -> _Member:
-        host = model_hosts.create(context, self._backend, self._loaded, slot.placement, self._clock)
+        host = model_hosts.create(
+            context, self._backend, self._loaded, slot.placement, self._services
+        )
         return _Member(host, slot.signature)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from serving import load_steps, model_hosts, warmup
 from serving.answers import Answers, call_back
 from serving.backends.base import Backend, LoadedModel, ModelContext
-from serving.config.decode import ModelSpec
+from serving.config.decode import ModelSpec, SchedulerKind
 from serving.config.protobuf import pb
 from serving.errors import (
     CancelledError,
@@ -24,9 +24,11 @@ from serving.errors import (
 )
 from serving.instance.base import InstanceHost
 from serving.instance_set import InstanceChange, InstanceSet
+from serving.leases import Leases
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
 from serving.scheduling.base import Scheduler
+from serving.scheduling.ensemble import EnsembleScheduler
 from serving.scheduling.factory import make_scheduler
 from serving.services import ModelServices
 from serving.stats import ModelStats
@@ -55,13 +57,15 @@ class Model:
         self.config: pb.ModelConfig = context.config
         self.stats = ModelStats()
         self.load_duration_s = 0.0
+        self.leases = Leases()
+        """Taken by requests of ensembles that this model will be asked for."""
         self.left_running: list[str] = []
         """Instances whose threads could not be ended; they may run for ever."""
         self._context = context
         self._backend = backend
         self._services = services
         self._clock = services.clock
-        self._instances = InstanceSet(context, backend, loaded, services.clock)
+        self._instances = InstanceSet(context, backend, loaded, services)
         self._pool = self._instances.pool
         self._loaded = loaded
         self._labels = labels
@@ -97,10 +101,11 @@ class Model:
         def read() -> tuple[dict[str, list[str]], list[warmup.PreparedSample]]:
             return load_steps.read_labels(context), warmup.prepare(context)
 
+        has_file = context.spec.scheduler is not SchedulerKind.ENSEMBLE
         is_child = await with_phase("check", _check(context, backend, services.gpu_count))
         labels, samples = await with_phase("check", loop.run_in_executor(services.executor, read))
         loaded: LoadedModel | None = None
-        if not is_child:
+        if has_file and not is_child:
             loaded = await with_phase("load", load_steps.load(backend, context, services.executor))
         model = cls(context, backend, loaded, services, labels)
         pool = model._pool
@@ -124,7 +129,7 @@ class Model:
     @property
     def unready_reason(self) -> str:
         """Empty when requests can be executed now."""
-        return "the model is being unloaded" if self._is_closing else self._pool.unready_reason
+        return "the model is being unloaded" if self._is_closing else self._scheduler.unready_reason
 
     @property
     def has_failed(self) -> bool:
@@ -144,9 +149,25 @@ class Model:
     def instance_count(self) -> int:
         return len(self._pool.hosts)
 
+    @property
+    def hosts(self) -> Collection[InstanceHost]:
+        """The instances that take requests."""
+        return self._pool.hosts
+
     def labels_of(self, output_name: str) -> list[str]:
-        """Lines of the output's label file; empty where it has none."""
-        return self._labels.get(output_name, [])
+        """Lines of the output's label file; empty where it has none, and where its part has none
+        either (SCH-094).
+        """
+        labels = self._labels.get(output_name)
+        if labels is None and self.ensemble is not None:
+            return self.ensemble.labels_of(output_name)
+        return labels or []
+
+    @property
+    def ensemble(self) -> EnsembleScheduler | None:
+        """None for any other model."""
+        scheduler = self._scheduler
+        return scheduler if isinstance(scheduler, EnsembleScheduler) else None
 
     def infer(self, request: InferenceRequest) -> None:
         """Take the request; every outcome comes through `request.on_response`."""
@@ -205,6 +226,7 @@ class Model:
         self._is_closing = True
         self._arm_drain_timer(self._services.drain_timeout_s)
         try:
+            await self.leases.returned()
             await self._scheduler.stop()
             await self._answers.drained()
             await self._pool.stop()
@@ -221,6 +243,7 @@ class Model:
         A thread that executes cannot be ended; it is left, see `left_running`.
         """
         self._is_closing = True
+        self.leases.abandon()
         self._scheduler.abandon(error)
         left = self._pool.abandon(error)
         self._answers.abandon(error)  # of a decoupled model, after its execution

@@ -11,18 +11,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
-from serving.clock import Clock
 from serving.config.decode import InstanceGroup, InstanceKind, ModelSpec, SchedulerKind
 from serving.config.protobuf import pb
 from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.instance.base import InstanceHost
 from serving.instance.thread import ThreadHost
+from serving.services import ModelServices
 
 ISOLATION = "instance_isolation"
 _CUSTOM_BATCHING = "TRITON_BATCH_STRATEGY_PATH"
 _UNSUPPORTED_SCHEDULERS = {
     SchedulerKind.SEQUENCE: "sequence_batching",
-    SchedulerKind.ENSEMBLE: "ensemble_scheduling",
 }
 
 
@@ -99,6 +98,8 @@ class Slot:
 def slots(context: ModelContext, backend: Backend) -> list[Slot]:
     """One for every instance that the groups ask for."""
     spec = context.spec
+    if spec.scheduler is SchedulerKind.ENSEMBLE:
+        return []  # it executes nothing itself
     groups = spec.instance_groups or (
         InstanceGroup("", InstanceKind.CPU, backend.default_cpu_instance_count),
     )
@@ -132,7 +133,7 @@ def create(
     backend: Backend,
     loaded: LoadedModel | None,
     placement: Placement,
-    clock: Clock,
+    services: ModelServices,
 ) -> InstanceHost:
     """The host of one instance, not started."""
     if loaded is not None:
@@ -146,4 +147,4 @@ def create(
     # Imported here: a server without such models never needs the machinery of child processes.
     from serving.instance.process import ProcessHost
 
-    return ProcessHost(context, backend.name, placement, clock=clock)
+    return ProcessHost(context, backend.name, placement, services=services)

@@ -5,13 +5,21 @@ Made by ModelServer, handed on by the loader. Loop thread only.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from serving.clock import Clock
 from serving.config.decode import ModelSpec
+from serving.config.protobuf import pb
+from serving.custom_metrics import CustomMetrics
+from serving.instance.base import InstanceHost
+from serving.leases import Leases
 from serving.request import InferenceRequest
+
+if TYPE_CHECKING:
+    from serving.scheduling.ensemble import EnsembleScheduler
 
 
 class ServedModel(Protocol):
@@ -19,10 +27,24 @@ class ServedModel(Protocol):
 
     name: str
     version: int
+    namespace: str
     spec: ModelSpec
+    config: pb.ModelConfig
+    leases: Leases
 
     @property
     def is_ready(self) -> bool: ...
+
+    @property
+    def unready_reason(self) -> str: ...
+
+    @property
+    def ensemble(self) -> EnsembleScheduler | None:
+        """None for any other model."""
+
+    @property
+    def hosts(self) -> Collection[InstanceHost]:
+        """The instances that take requests; none for an ensemble."""
 
     def labels_of(self, output_name: str) -> list[str]: ...
 
@@ -35,13 +57,22 @@ class ModelCalls(Protocol):
     def infer(self, request: InferenceRequest) -> None:
         """Every outcome is one final response through `request.on_response`."""
 
-    def model(self, name: str, version: int = -1) -> ServedModel:
-        """A READY one. Raises NotFoundError or UnavailableError."""
+    def model(self, name: str, version: int = -1, namespace: str = "") -> ServedModel:
+        """A READY one; `namespace` says where to look first, with --model-namespacing.
+
+        Raises: NotFoundError, UnavailableError, or InvalidArgumentError for an ambiguous name.
+        """
 
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Raises NotFoundError for a model or version that is not known at all."""
 
-    async def load_model(self, name: str) -> None: ...
+    async def load_model(
+        self,
+        name: str,
+        *,
+        config_override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None: ...
 
     async def unload_model(self, name: str, *, unload_dependents: bool = False) -> None: ...
 
@@ -56,3 +87,5 @@ class ModelServices:
     """How long a model waits for its requests before it abandons them."""
     calls: ModelCalls | None = None
     """None where a model stands alone (benchmarks, tools)."""
+    metrics: CustomMetrics = field(default_factory=CustomMetrics)
+    """Those that models make themselves."""

@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.backends.ragged import RaggedInputs, ScatteredOutputs
 from serving.backends.child_services import ChildServices
+from serving.backends.ragged import RaggedInputs, ScatteredOutputs
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
 from serving.errors import BackendError, ServingError

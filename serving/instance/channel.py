@@ -246,6 +246,11 @@ class BlockingChannel:
         self._ready: deque[Frame] = deque()
         self._send_lock = threading.Lock()
 
+    @property
+    def has_frame(self) -> bool:
+        """`receive` would not wait."""
+        return bool(self._ready)
+
     def receive(self) -> Frame | None:
         """The next frame; None when the worker has closed its end."""
         while not self._ready:

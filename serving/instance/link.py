@@ -10,14 +10,16 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from serving.errors import InternalError, ModelLoadError, ServingError
 from serving.instance import wire
+from serving.instance.call_desk import CallDesk, Caller
 from serving.instance.channel import LoopChannel
 from serving.instance.child_process import ChildProcess, ExitReport, spawn
-from serving.instance.codec import error_from, request_header
+from serving.instance.codec import error_from, request_header, response_header
 from serving.instance.shared_tensors import (
     PeerSegments,
     SegmentPool,
@@ -25,6 +27,8 @@ from serving.instance.shared_tensors import (
     TensorUnpacker,
 )
 from serving.request import InferenceRequest
+from serving.response import InferenceResponse
+from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
 model_logger = logging.getLogger("serving.models")
@@ -36,6 +40,9 @@ _decode_responses = msgspec.msgpack.Decoder(wire.Responses).decode
 _decode_failed = msgspec.msgpack.Decoder(wire.LoadFailed).decode
 _decode_closed = msgspec.msgpack.Decoder(wire.Closed).decode
 _decode_log = msgspec.msgpack.Decoder(wire.Log).decode
+_decode_loaded = msgspec.msgpack.Decoder(wire.Loaded).decode
+_decode_ready = msgspec.msgpack.Decoder(wire.Ready).decode
+_FOR_THE_DESK = frozenset((wire.Kind.CALL, wire.Kind.CALL_CANCEL, wire.Kind.ASK, wire.Kind.METRICS))
 _decode_segments = msgspec.msgpack.Decoder(wire.Segments).decode
 
 
@@ -47,6 +54,8 @@ class InstanceLink:
         name: str,
         model: str,
         *,
+        caller: Caller,
+        services: ModelServices,
         on_responses: Callable[[wire.Responses, TensorUnpacker], None],
         on_end: Callable[[str], None],
     ) -> None:
@@ -63,6 +72,13 @@ class InstanceLink:
         self._ended: asyncio.Future[ExitReport] = self._loop.create_future()
         self._is_started = False
         self._fault = ""
+        self.has_ready_hook = False
+        """The model says itself whether it is ready; known after `start`."""
+        self._ready_number = 0
+        self._ready_answer: asyncio.Future[wire.Ready] | None = None
+        self.desk = CallDesk(
+            caller, model, services, send=self._send, send_response=self._send_call_response
+        )
 
     @property
     def pid(self) -> int | None:
@@ -149,6 +165,14 @@ class InstanceLink:
         if self._channel is not None:
             self._channel.send(wire.pack(wire.Kind.CANCEL, wire.Cancel([number])))
 
+    async def check_ready(self) -> wire.Ready | None:
+        """What the model says. None when the process has ended meanwhile."""
+        self._ready_number += 1
+        answer = self._ready_answer = self._loop.create_future()
+        self._send(wire.Kind.CHECK_READY, wire.CheckReady(self._ready_number))
+        await asyncio.wait((answer, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else None
+
     async def stop(self, timeout_s: float) -> None:
         """Finalize the model and end the process; kill it after `timeout_s`."""
         self._is_started = False
@@ -171,6 +195,29 @@ class InstanceLink:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
+
+    def _send(self, kind: wire.Kind, message: wire.Message) -> None:
+        if self._channel is not None:
+            self._channel.send(wire.pack(kind, message))
+
+    def _send_call_response(self, number: int, response: InferenceResponse) -> None:
+        """Of another model, which this process has called."""
+        if self._channel is None:
+            return
+        packer = TensorPacker(self._pool)
+        try:
+            header = response_header(number, response, packer)
+            wire.check(header)
+            descriptors = packer.finish()
+        except (ValueError, TypeError, OverflowError, OSError, MemoryError) as error:
+            failure = InternalError(f"the response could not be handed over: {error}")
+            packer = TensorPacker(self._pool)
+            header = response_header(number, replace(response, outputs=[], error=failure), packer)
+            descriptors = []
+        message = wire.Responses([header], self._peer.take_released())
+        frame = wire.pack(wire.Kind.CALL_RESULT, message, packer.blobs, len(descriptors))
+        self._channel.send(frame, descriptors)
+        self._send_forgotten()
 
     def _send_forgotten(self) -> None:
         if self._pool.forgotten and self._channel is not None:
@@ -199,7 +246,15 @@ class InstanceLink:
             news = _decode_segments(frame.header)
             self._pool.release(news.released)
             self._peer.forget(news.forgotten)
+        elif frame.kind in _FOR_THE_DESK:
+            self.desk.handle(frame, TensorUnpacker(frame, self._peer))
+        elif frame.kind == wire.Kind.READY:
+            ready = _decode_ready(frame.header)
+            waiting = self._ready_answer
+            if waiting is not None and not waiting.done() and ready.number == self._ready_number:
+                waiting.set_result(ready)
         elif frame.kind == wire.Kind.LOADED:
+            self.has_ready_hook = _decode_loaded(frame.header).has_ready_hook
             self._settle(None)
         elif frame.kind == wire.Kind.LOAD_FAILED:
             self._settle(error_from(_decode_failed(frame.header).error))
@@ -234,6 +289,7 @@ class InstanceLink:
             if not self._fault:
                 self._channel.drain()
             self._channel.close()
+        self.desk.close()
         self._pool.close()
         self._peer.close()
         # They know this object: without the circle its buffers are freed now, not by a collection.

@@ -14,16 +14,18 @@ from collections.abc import Callable
 
 from serving.backends.base import ModelContext, Placement
 from serving.backends.registry import BUILT_IN
-from serving.clock import Clock, TimerHandle
+from serving.clock import TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
 from serving.instance.base import Batch, deliver, finish
+from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
 from serving.instance.link import InstanceLink
 from serving.instance.restart import RestartCounter, RestartPolicy
 from serving.instance.shared_tensors import TensorUnpacker
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class ProcessHost:
         backend_name: str,
         placement: Placement,
         *,
-        clock: Clock,
+        services: ModelServices,
         start_timeout_s: float = 600.0,
         finalize_timeout_s: float = 30.0,
         restart: RestartPolicy | None = None,
@@ -55,7 +57,8 @@ class ProcessHost:
         self.on_state_change: Callable[[], None] | None = None
         self._context = context
         self._load = _load_message(context, backend_name, placement)
-        self._clock = clock
+        self._services = services
+        self._clock = services.clock
         self._start_timeout_s = start_timeout_s
         self._finalize_timeout_s = finalize_timeout_s
         self._restarts = RestartCounter(restart or RestartPolicy())
@@ -140,10 +143,12 @@ class ProcessHost:
                 await self._wait_idle()
             await link.stop(self._finalize_timeout_s)
         except asyncio.CancelledError:
+            self._services.metrics.leave(self)
             link.kill()  # a second stop waits until it is gone
             self._fail_running(BackendError(f"{self._where} was stopped"))
             raise
         self._link = None
+        self._services.metrics.leave(self)
         self._fail_running(BackendError(f"{self._where} was stopped"))
 
     def abandon(self, error: ServingError) -> bool:
@@ -155,8 +160,28 @@ class ProcessHost:
             self._restart_task.cancel()
         if self._link is not None:
             self._link.kill()
+        self._services.metrics.leave(self)
         self._fail_running(error)
         return True
+
+    @property
+    def waits_for(self) -> list[OpenCall]:
+        """Calls of other models that the batch which it executes waits for."""
+        if self._batch is None or self._link is None:
+            return []
+        executing = set(self._batch.requests)
+        return [
+            call
+            for call in self._link.desk.open_calls
+            if any(self._running.get(number) in executing for number in call.callers)
+        ]
+
+    def executes(self, request: InferenceRequest) -> bool:
+        return request in self._running.values()
+
+    def is_cancelled(self, number: int) -> bool:
+        request = self._running.get(number)
+        return request is not None and request.is_cancelled
 
     @property
     def _where(self) -> str:
@@ -172,6 +197,8 @@ class ProcessHost:
         link = InstanceLink(
             self.name,
             self._context.spec.name,
+            caller=self,
+            services=self._services,
             on_responses=self._on_responses,
             on_end=self._on_end,
         )
@@ -263,6 +290,7 @@ class ProcessHost:
         for number, running in self._running.items():
             if running is request and self._link is not None:
                 self._link.cancel(number)
+                self._link.desk.caller_cancelled(number)
                 return
 
     def _on_end(self, reason: str) -> None:

@@ -35,8 +35,9 @@ class Kind(enum.IntEnum):
     SEGMENTS = 4
     CLOSE = 5
     CALL_RESULT = 6
-    """Answers to CALL: inference on another model, load, unload, ready (BLS)."""
+    """Responses to a CALL, by its number."""
     CHECK_READY = 7
+    ASK_RESULT = 8
 
     LOADED = 32
     LOAD_FAILED = 33
@@ -45,8 +46,12 @@ class Kind(enum.IntEnum):
     CLOSED = 36
     LOG = 37
     CALL = 38
+    """Inference on another model (BLS)."""
     METRICS = 39
     READY = 40
+    CALL_CANCEL = 41
+    ASK = 42
+    """Something small that the worker knows or does: load, unload, is it ready, a metric."""
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -106,6 +111,8 @@ class Load(Message):
 
 class Loaded(Message):
     pid: int
+    has_ready_hook: bool = False
+    """The model itself says whether it is ready: CHECK_READY asks it."""
 
 
 class LoadFailed(Message):
@@ -134,7 +141,67 @@ class Responses(Message):
     input_end_ns: int = 0
     output_start_ns: int = 0
     rescheduled: list[int] = msgspec.field(default_factory=list)
-    """With `batch`: requests that are to be executed once more, in the place of a final response."""
+    """With `batch`: requests to be executed once more, which get no final response now."""
+
+
+class Call(Message):
+    model_name: str
+    model_version: int
+    is_decoupled: bool
+    """The caller is ready for any number of responses."""
+    request: RequestHeader
+    callers: list[int]
+    """Numbers of the requests that are being executed by whoever calls."""
+    released: list[int]
+
+
+class Ask(Message):
+    number: int
+    what: str
+    """load, unload, ready, family, metric, value."""
+    name: str
+    text: str = ""
+    """A config to load with, or what a metric family is about."""
+    flag: int = 0
+    """A version, a metric's kind, or whether dependents are unloaded too."""
+    pairs: dict[str, str] = msgspec.field(default_factory=dict)
+    """A metric's labels."""
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
+    bounds: list[float] = msgspec.field(default_factory=list)
+    """A histogram's buckets."""
+
+
+class AskResult(Message):
+    number: int
+    error: ErrorHeader | None = None
+    value: float = 0.0
+
+
+class MetricUpdate(Message):
+    """What has happened to a metric since the last one."""
+
+    metric: int
+    added: float = 0.0
+    """After `value`, where there is one."""
+    value: float | None = None
+    counts: list[int] = msgspec.field(default_factory=list)
+    """A histogram's new observations by bucket; `added` is their sum."""
+
+
+class Metrics(Message):
+    updates: list[MetricUpdate]
+    gone: list[int]
+    """Metrics that the model has dropped."""
+
+
+class CheckReady(Message):
+    number: int
+
+
+class Ready(Message):
+    number: int
+    is_ready: bool
+    error: str
 
 
 class Segments(Message):

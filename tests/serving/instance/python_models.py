@@ -19,6 +19,7 @@ from serving.instance.base import Batch
 from serving.instance.process import ProcessHost
 from serving.request import InferenceRequest, RequestedOutput
 from serving.response import InferenceResponse
+from serving.services import ModelServices
 from tests.serving.loading import config_of, tensor
 
 BACKEND = "serving.backends.python.backend:PythonBackend"
@@ -74,7 +75,9 @@ async def hosted(
     context: ModelContext, backend: str = BACKEND, **options: Any
 ) -> AsyncIterator[ProcessHost]:
     """The started host; it is stopped at the end."""
-    options.setdefault("clock", LoopClock(asyncio.get_running_loop()))
+    if "services" not in options:
+        clock = options.pop("clock", None) or LoopClock(asyncio.get_running_loop())
+        options["services"] = ModelServices(clock)
     options.setdefault("start_timeout_s", 20.0)
     host = ProcessHost(context, backend, placed(context), **options)
     await host.start()

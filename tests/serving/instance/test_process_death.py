@@ -19,6 +19,7 @@ from serving.clock import LoopClock
 from serving.errors import ErrorCode, FailureReason
 from serving.instance.process import ProcessHost
 from serving.instance.restart import RestartPolicy
+from serving.services import ModelServices
 from tests.fakes import FakeClock
 from tests.serving.instance.python_models import (
     BACKEND,
@@ -363,7 +364,7 @@ async def test_a_start_that_is_given_up_leaves_no_process(tmp_path: Path, turns:
     model = IDENTITY + "\n    def initialize(self, args):\n        __import__('time').sleep(9)\n"
     context = context_for(tmp_path, model)
     clock = LoopClock(asyncio.get_running_loop())
-    host = ProcessHost(context, BACKEND, placed(context), clock=clock)
+    host = ProcessHost(context, BACKEND, placed(context), services=ModelServices(clock))
     before = set(psutil.Process().children())  # one of an earlier test may end meanwhile
 
     starting = asyncio.create_task(host.start())

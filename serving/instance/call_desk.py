@@ -1,0 +1,247 @@
+"""The worker's side of what an instance process asks for: calls of other models (BLS), models to
+load, metrics. One desk for each life of a process. Loop thread only.
+
+A call that can never be answered, because every instance that could do it waits for the caller
+itself, is answered at once with an error instead of a dead-lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from serving.errors import InvalidArgumentError, ServingError, UnavailableError, UnsupportedError
+from serving.instance import wire
+from serving.instance.base import InstanceHost
+from serving.instance.codec import error_header, request_from
+from serving.instance.shared_tensors import TensorUnpacker
+from serving.request import InferenceRequest
+from serving.response import InferenceResponse
+from serving.services import ModelServices, ServedModel
+
+logger = logging.getLogger(__name__)
+
+_decode_call = msgspec.msgpack.Decoder(wire.Call).decode
+_decode_cancel = msgspec.msgpack.Decoder(wire.Cancel).decode
+_decode_ask = msgspec.msgpack.Decoder(wire.Ask).decode
+_decode_metrics = msgspec.msgpack.Decoder(wire.Metrics).decode
+_tasks: set[asyncio.Task[None]] = set()
+"""The loop keeps weak references to tasks only."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenCall:
+    number: int
+    request: InferenceRequest
+    callers: set[int]
+    """Those on whose behalf it is and that have not been cancelled."""
+    model: ServedModel | None = None
+
+
+class Caller(Hashable, Protocol):
+    """The host of the process that calls."""
+
+    name: str
+
+    def is_cancelled(self, number: int) -> bool:
+        """Whether the request of this number on the wire has been given up."""
+
+
+class CallDesk:
+    def __init__(
+        self,
+        caller: Caller,
+        model_name: str,
+        services: ModelServices,
+        *,
+        send: Callable[[wire.Kind, wire.Message], None],
+        send_response: Callable[[int, InferenceResponse], None],
+    ) -> None:
+        self._caller = caller
+        self._model_name = model_name
+        self._services = services
+        self._send = send
+        self._send_response = send_response
+        self._open: dict[int, OpenCall] = {}
+        self._is_closed = False
+
+    @property
+    def open_calls(self) -> Collection[OpenCall]:
+        return self._open.values()
+
+    def handle(self, frame: wire.Frame, unpacker: TensorUnpacker) -> None:
+        if frame.kind == wire.Kind.CALL:
+            self._on_call(_decode_call(frame.header), unpacker)
+        elif frame.kind == wire.Kind.CALL_CANCEL:
+            for number in _decode_cancel(frame.header).numbers:
+                if (call := self._open.get(number)) is not None:
+                    call.request.cancel()
+        elif frame.kind == wire.Kind.ASK:
+            self._on_ask(_decode_ask(frame.header))
+        elif frame.kind == wire.Kind.METRICS:
+            self._on_metrics(_decode_metrics(frame.header))
+
+    def caller_cancelled(self, number: int) -> None:
+        """A call goes when all on whose behalf it is have gone."""
+        for call in list(self._open.values()):
+            if number in call.callers:
+                call.callers.discard(number)
+                if not call.callers:
+                    call.request.cancel()
+
+    def close(self) -> None:
+        """The process has ended: nobody waits for its calls any more."""
+        self._is_closed = True
+        calls, self._open = list(self._open.values()), {}
+        for call in calls:
+            call.request.cancel()
+
+    def _on_call(self, message: wire.Call, unpacker: TensorUnpacker) -> None:
+        request = request_from(message.request, unpacker, message.model_name, message.model_version)
+        call = OpenCall(message.request.number, request, set(message.callers))
+        request.on_response = partial(self._on_response, call)
+        self._open[call.number] = call
+        try:
+            if message.callers and all(map(self._caller.is_cancelled, message.callers)):
+                request.is_cancelled = True
+            call.model = self._called(message)
+            call.model.infer(request)
+            if call.number in self._open and not can_be_answered(call):
+                raise UnavailableError(self._dead_lock(message.model_name))
+        except ServingError as error:
+            request.on_response = None
+            request.cancel()
+            self._on_response(call, request.error_response(error))
+
+    def _called(self, message: wire.Call) -> ServedModel:
+        if self._services.calls is None:
+            raise UnavailableError("this server lends its models no other models")
+        model = self._services.calls.model(message.model_name, message.model_version)
+        if model.spec.is_decoupled and not message.is_decoupled:
+            raise UnsupportedError(
+                f"model '{model.name}' is decoupled and may give any number of responses: call it "
+                "with decoupled=True and iterate over them"
+            )
+        return model
+
+    def _dead_lock(self, model_name: str) -> str:
+        return (
+            f"model '{self._model_name}' called model '{model_name}', which could never answer: "
+            f"every instance of '{model_name}' is busy with a request that waits for this call; "
+            "give it more instances (instance_group), or call it from outside of execute"
+        )
+
+    def _on_response(self, call: OpenCall, response: InferenceResponse) -> None:
+        if self._open.get(call.number) is not call:
+            return
+        if response.is_final:
+            del self._open[call.number]
+        self._send_response(call.number, response)
+
+    def _on_ask(self, asked: wire.Ask) -> None:
+        if asked.what in ("load", "unload"):
+            task = asyncio.get_running_loop().create_task(self._control(asked))
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+            return
+        result = wire.AskResult(asked.number)
+        try:
+            result.value = self._answer(asked)
+        except ServingError as error:
+            result.error = error_header(error)
+        self._send(wire.Kind.ASK_RESULT, result)
+
+    def _answer(self, asked: wire.Ask) -> float:
+        metrics = self._services.metrics
+        if asked.what == "family":
+            metrics.declare(self._caller, asked.name, asked.text, asked.flag)
+        elif asked.what == "metric":
+            metrics.add(self._caller, asked.number, asked.name, asked.pairs, asked.bounds)
+        elif asked.what == "value":
+            return metrics.value(self._caller, asked.flag)
+        elif asked.what == "ready" and self._services.calls is not None:
+            return float(self._services.calls.is_model_ready(asked.name, asked.flag))
+        else:
+            raise InvalidArgumentError(f"nobody here knows about '{asked.what}'")
+        return 0.0
+
+    async def _control(self, asked: wire.Ask) -> None:
+        result = wire.AskResult(asked.number)
+        calls = self._services.calls
+        try:
+            if calls is None:
+                raise UnavailableError("this server lends its models no other models")
+            if asked.what == "load":
+                files = {name.removeprefix("file:"): data for name, data in asked.files.items()}
+                await calls.load_model(asked.name, config_override=asked.text or None, files=files)
+            else:
+                await calls.unload_model(asked.name, unload_dependents=bool(asked.flag))
+        except ServingError as error:
+            result.error = error_header(error)
+        except Exception as error:  # whoever waits must hear of it, whatever it is
+            logger.exception("%s of '%s' failed model=%s", asked.what, asked.name, self._model_name)
+            result.error = error_header(UnavailableError(f"{type(error).__name__}: {error}"))
+        if not self._is_closed:
+            self._send(wire.Kind.ASK_RESULT, result)
+
+    def _on_metrics(self, message: wire.Metrics) -> None:
+        metrics = self._services.metrics
+        for item in message.updates:
+            metrics.update(
+                self._caller, item.metric, value=item.value, added=item.added, counts=item.counts
+            )
+        for number in message.gone:
+            metrics.drop(self._caller, number)
+
+
+def can_be_answered(call: OpenCall) -> bool:
+    """False when it waits for an instance that can only become free after this call's answer."""
+    hosts = _reachable(call)
+    free: set[InstanceHost] = set()
+    while True:
+        more = {
+            host
+            for host in hosts
+            if host not in free and all(_is_served(item, free) for item in _waits(host))
+        }
+        if not more:
+            return _is_served(call, free)
+        free |= more
+
+
+def _is_served(call: OpenCall, free: set[InstanceHost]) -> bool:
+    hosts = _hosts(call)
+    executing = [host for host in hosts if _executes(host, call.request)]
+    return not hosts or any(host in free for host in executing or hosts)
+
+
+def _reachable(call: OpenCall) -> set[InstanceHost]:
+    found: set[InstanceHost] = set()
+    left = [call]
+    while left:
+        for host in _hosts(left.pop()):
+            if host not in found:
+                found.add(host)
+                left += _waits(host)
+    return found
+
+
+def _hosts(call: OpenCall) -> Iterable[InstanceHost]:
+    """Of the called model; none where that is not known: an ensemble has no own."""
+    return () if call.model is None else call.model.hosts
+
+
+def _waits(host: InstanceHost) -> Sequence[OpenCall]:
+    waits: Sequence[OpenCall] = getattr(host, "waits_for", ())
+    return waits
+
+
+def _executes(host: InstanceHost, request: InferenceRequest) -> bool:
+    executes = getattr(host, "executes", None)
+    return executes is not None and executes(request)
