@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from serving.cli_options import BY_NAME, NOT_YET, SUPPORTED, Option, OptionError
+from serving.cli_absent import NOT_YET
+from serving.cli_options import BY_NAME, SUPPORTED, Option, OptionError
 from serving.logging_setup import LogOptions
 from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
 
@@ -222,6 +223,7 @@ def _frontend_options(values: Values) -> FrontendOptions:
         http_port=values.get("http-port", default.http_port),
         http_max_input_size=values.get("http-max-input-size", default.http_max_input_size),
         http_header_forward_pattern=values.get("http-header-forward-pattern", ""),
+        allow_client_shm=values.get("allow-client-shm", default.allow_client_shm),
         allow_grpc=values.get("allow-grpc", default.allow_grpc),
         grpc_address=values.get("grpc-address", default.grpc_address),
         grpc_port=values.get("grpc-port", default.grpc_port),

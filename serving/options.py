@@ -71,6 +71,8 @@ class FrontendOptions:
     """Bytes of JSON, and of one JSON tensor; binary bodies are bounded by `http_max_body_size`."""
     http_max_body_size: int = 2 * 1024 * 1024 * 1024
     http_header_forward_pattern: str = ""
+    allow_client_shm: bool = False
+    """Callers on this machine may register shared memory for tensors to be read and written in."""
     allow_grpc: bool = True
     grpc_address: str = "127.0.0.1"
     grpc_port: int = 8001

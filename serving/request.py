@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,21 @@ class InputTensor:
     """Shaped like `shape`, read-only view of the received bytes; object array for BYTES."""
 
 
+class OutputBuffer(Protocol):
+    """Memory of the caller's that takes an output (client shared memory)."""
+
+    def write(self, data: bytes | memoryview, output: str) -> None:
+        """Any thread. Raises ServingError where the tensor does not fit."""
+
+
 @dataclass(slots=True)
 class RequestedOutput:
     name: str
     classification_count: int = 0
     """Top-k of the classification extension; 0 returns the tensor itself."""
     binary: bool = False
+    buffer: OutputBuffer | None = None
+    """Where the caller wants the tensor instead of in the answer."""
     parameters: dict[str, ParameterValue] = field(default_factory=dict)
 
 
@@ -78,6 +88,8 @@ class InferenceRequest:
     on_cancel: Callable[[InferenceRequest], None] | None = None
     """Set by whoever holds the request and can let go of it at once (a queue). Loop thread."""
     is_cancelled: bool = False
+    pinned: Any = None
+    """Set by an ensemble whose step is an ensemble: the models that this one must use."""
 
     @property
     def output_names(self) -> list[str]:

@@ -145,6 +145,7 @@ def _frontend_options(env: Mapping[str, str]) -> FrontendOptions:
         http_port=_number(env, "CONCH_HTTP_PORT", 8000, high=65535),
         grpc_address=env.get("CONCH_GRPC_ADDRESS") or http_address,
         grpc_port=_number(env, "CONCH_GRPC_PORT", 8001, high=65535),
+        allow_client_shm=_flag(env, "CONCH_ALLOW_CLIENT_SHM", default=False),
         metrics_address=env.get("CONCH_METRICS_ADDRESS") or http_address,
         metrics_port=_number(env, "CONCH_METRICS_PORT", 8002, high=65535),
     )

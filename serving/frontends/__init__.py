@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from serving.client_memory import ClientMemory
 from serving.frontends.http_routes import HttpRoutes
 from serving.frontends.http_server import HttpLimits, HttpServer
 from serving.frontends.malloc import tune_malloc
@@ -49,11 +50,12 @@ class Frontends:
 async def start_frontends(server: ModelServer, options: FrontendOptions) -> Frontends:
     """Open the doors. Raises OSError naming the address that is taken; nothing stays open then."""
     tune_malloc()
+    memory = ClientMemory(is_allowed=options.allow_client_shm)
     opened = Frontends()
     try:
         if options.allow_http:
             limits = HttpLimits(max_body_size=options.http_max_body_size)
-            opened.http = HttpServer(HttpRoutes(server, options), limits)
+            opened.http = HttpServer(HttpRoutes(server, options, memory), limits)
             await opened.http.start(options.http_address, options.http_port)
         if options.allow_metrics:
             opened.metrics = HttpServer(MetricsRoutes(server), HttpLimits(max_body_size=0))
@@ -62,7 +64,7 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
             # grpc costs 0.1 s and threads of its own: only where it is wanted.
             from serving.frontends.grpc_server import GrpcServer
 
-            opened.grpc = GrpcServer(server)
+            opened.grpc = GrpcServer(server, memory)
             await opened.grpc.start(options.grpc_address, options.grpc_port)
     except BaseException:
         await opened.stop()

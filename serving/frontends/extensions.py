@@ -1,17 +1,18 @@
-"""Triton extensions that concern the process and not a model: logging, client shared memory.
+"""Triton extensions that concern the process and not a model: logging, CUDA shared memory.
 
-What both HTTP and gRPC say about them; loop thread. Client shared memory is off, as it is by
-default in Triton: there are no regions, and registering one is refused.
-Source: spec HTTP-090, HTTP-100, GRPC-013 to GRPC-016.
+What both HTTP and gRPC say about them; loop thread.
+Source: spec HTTP-090, HTTP-017, GRPC-014, GRPC-016.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import NoReturn
 
 from serving import logging_setup
-from serving.errors import NotFoundError, UnsupportedError
+from serving.client_memory import ClientMemory
+from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from serving.protocol import log_settings
 
 logger = logging.getLogger(__name__)
@@ -40,14 +41,16 @@ def _log_options() -> logging_setup.LogOptions:
     return options
 
 
-def check_region(kind: str, name: str) -> None:
-    """Status of one region. Raises NotFoundError: none can be registered."""
+def check_cuda_region(name: str) -> None:
+    """Status of one CUDA region. Raises NotFoundError: none can be registered."""
     if name:
-        raise NotFoundError(f"Unable to find {kind} shared memory region: '{name}'")
+        raise NotFoundError(f"Unable to find cuda shared memory region: '{name}'")
 
 
-def shared_memory_is_off(kind: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"client shared memory is off (--allow-client-shm=false) and the {kind} shared memory "
-        "extension is not available in this release; send tensors in the request"
+def refuse_cuda_region(memory: ClientMemory) -> NoReturn:
+    """Raises: UnsupportedError where client shared memory is off, else InvalidArgumentError."""
+    memory.check_allowed("cuda")
+    raise InvalidArgumentError(
+        "GPUs not supported: CUDA shared memory regions cannot be registered in this release; use "
+        "system shared memory, or send tensors in the request"
     )

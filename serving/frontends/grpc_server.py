@@ -17,6 +17,7 @@ from serving.frontends.grpc_parsing import TolerantRegistrar
 from serving.frontends.grpc_service import GrpcService
 
 if TYPE_CHECKING:
+    from serving.client_memory import ClientMemory
     from serving.server import ModelServer
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
@@ -50,12 +51,12 @@ _clients_faults = _ClientsFaults()
 
 
 class GrpcServer:
-    def __init__(self, server: ModelServer) -> None:
+    def __init__(self, server: ModelServer, memory: ClientMemory) -> None:
         self.port = 0
         logging.getLogger("grpc._cython.cygrpc").addFilter(_clients_faults)  # once, however often
         self._server = grpc.aio.server(options=_OPTIONS)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            GrpcService(server), TolerantRegistrar(self._server)
+            GrpcService(server, memory), TolerantRegistrar(self._server)
         )
         health_pb2_grpc.add_HealthServicer_to_server(_Health(server), self._server)
 

@@ -30,6 +30,7 @@ from serving.protocol.status import grpc_details, grpc_status
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
+    from serving.client_memory import ClientMemory
     from serving.server import ModelServer
 
 logger = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ def _answers_errors(handler: Handler) -> Handler:
 
 
 class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    def __init__(self, server: ModelServer) -> None:
+    def __init__(self, server: ModelServer, memory: ClientMemory) -> None:
         self._server = server
+        self._memory = memory
         self._operations: set[asyncio.Task[None]] = set()
 
     # --- health and metadata ---------------------------------------------------------------
@@ -107,7 +109,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
                 f"model '{request.model_name}' is decoupled: it may send any number of responses, "
                 "which ModelInfer cannot carry; use ModelStreamInfer"
             )
-        call = v2_grpc.decode_request(request, model.spec, version)
+        call = v2_grpc.decode_request(request, model.spec, version, self._memory)
         answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
 
         def on_response(response: InferenceResponse) -> None:
@@ -128,7 +130,8 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
     ) -> AsyncIterator[Any]:
-        async with aclosing(InferStream(self._server, requests, context).responses()) as messages:
+        stream = InferStream(self._server, requests, context, self._memory)
+        async with aclosing(stream.responses()) as messages:
             async for message in messages:
                 yield message
 
@@ -210,29 +213,36 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
-        extensions.check_region("system", request.name)
-        return pb.SystemSharedMemoryStatusResponse()
+        message = pb.SystemSharedMemoryStatusResponse()
+        for region in self._memory.regions(request.name):
+            target = message.regions[region.name]
+            target.name, target.key = region.name, region.key
+            target.offset, target.byte_size = region.offset, region.byte_size
+        return message
 
     @_answers_errors
     async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
-        raise extensions.shared_memory_is_off("system")
+        self._memory.register(request.name, request.key, request.offset, request.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
 
     @_answers_errors
     async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        raise extensions.shared_memory_is_off("system")
+        self._memory.unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
 
     @_answers_errors
     async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:
-        extensions.check_region("cuda", request.name)
+        extensions.check_cuda_region(request.name)
         return pb.CudaSharedMemoryStatusResponse()
 
     @_answers_errors
     async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:
-        raise extensions.shared_memory_is_off("cuda")
+        extensions.refuse_cuda_region(self._memory)
 
     @_answers_errors
     async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        raise extensions.shared_memory_is_off("cuda")
+        self._memory.check_allowed("cuda")
+        return pb.CudaSharedMemoryUnregisterResponse()
 
     @_answers_errors
     async def TraceSetting(self, request: Any, context: Any) -> Any:

@@ -24,6 +24,7 @@ from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
+    from serving.client_memory import ClientMemory
     from serving.model import Model
     from serving.server import ModelServer
 
@@ -49,8 +50,15 @@ class _Call:
 
 
 class InferStream:
-    def __init__(self, server: ModelServer, requests: AsyncIterator[Any], context: Any) -> None:
+    def __init__(
+        self,
+        server: ModelServer,
+        requests: AsyncIterator[Any],
+        context: Any,
+        memory: ClientMemory,
+    ) -> None:
         self._server = server
+        self._memory = memory
         self._requests = requests
         self._context = context
         self._calls: deque[_Call] = deque()
@@ -103,7 +111,7 @@ class InferStream:
             version = v2_grpc.parse_version(message.model_version, message.model_name)
             model = self._server.model(message.model_name, version)
             call.is_ordered = not model.spec.is_decoupled
-            request = v2_grpc.decode_request(message, model.spec, version)
+            request = v2_grpc.decode_request(message, model.spec, version, self._memory)
         except ServingError as error:
             self._finish(call, self._error_message(call, error), error)
             return

@@ -32,6 +32,7 @@ from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS
 from serving.protocol.parameters import apply_forwarded_header
 from serving.protocol.v2_http import (
     DecodedRequest,
+    DecodeLimits,
     decode_request,
     encode_response,
     json_elements,
@@ -41,6 +42,7 @@ from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
+    from serving.client_memory import ClientMemory
     from serving.model import Model
     from serving.server import ModelServer
 
@@ -53,9 +55,10 @@ _MOST_INFLATED = 1024
 class InferRoute:
     """Decodes, submits and encodes."""
 
-    def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
+    def __init__(self, server: ModelServer, options: FrontendOptions, memory: ClientMemory) -> None:
         self._server = server
         self._max_input_size = options.http_max_input_size
+        self._limits = DecodeLimits(options.http_max_input_size, memory)
         pattern = options.http_header_forward_pattern
         self._forward = re.compile(pattern) if pattern else None
         self._threads = JsonThreads()
@@ -104,7 +107,7 @@ class InferRoute:
             header_length = parse_header_length(length.decode("latin-1"), len(body))
         elif len(body) > self._max_input_size:
             raise self._too_large(len(body))
-        decoded = decode_request(body, header_length, model.spec, version, self._max_input_size)
+        decoded = decode_request(body, header_length, model.spec, version, self._limits)
         if self._forward is not None:
             self._forward_headers(http, decoded.request)
         return decoded

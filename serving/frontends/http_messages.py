@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 
-from serving.errors import ServingError
+from serving.errors import InvalidArgumentError, ServingError
 from serving.protocol.status import http_status
+from serving.protocol.v2_json import parse_json
 
 Body = bytes | memoryview
 JSON = b"application/json"
@@ -69,6 +70,10 @@ class Reply(Protocol):
 
 Cancel = Callable[[], None]
 """The client went away; called at most once, and only before the answer is complete."""
+
+
+Handler = Callable[[HttpRequest, Reply, str, int], Cancel | None]
+"""Request, reply, model name ("" where the route has none), version (-1 where none is given)."""
 
 
 class Routes(Protocol):
@@ -137,3 +142,13 @@ def collect_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         key = name.lower()
         headers[key] = headers[key] + b", " + value if key in headers else value
     return headers
+
+
+def json_members(request: HttpRequest) -> dict[str, Any]:
+    """The members of a body that is a JSON object, or empty. Raises InvalidArgumentError."""
+    if not len(request.body):
+        return {}
+    members = parse_json(request.body, "request body")
+    if not isinstance(members, dict):
+        raise InvalidArgumentError("the request body must be a JSON object")
+    return members

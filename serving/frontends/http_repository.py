@@ -19,10 +19,10 @@ from serving.frontends.http_messages import (
     HttpResponse,
     Reply,
     error_response,
+    json_members,
     json_response,
     text_error,
 )
-from serving.protocol.v2_json import parse_json
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
@@ -36,7 +36,7 @@ class RepositoryRoutes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def index(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        ready = _members(request).get("ready", False)
+        ready = json_members(request).get("ready", False)
         if not isinstance(ready, bool):
             raise InvalidArgumentError("the member 'ready' of an index request must be a bool")
         rows = []
@@ -97,17 +97,8 @@ async def _answer(call: Coroutine[Any, Any, None], reply: Reply) -> None:
         reply(HttpResponse(200))
 
 
-def _members(request: HttpRequest) -> dict[str, Any]:
-    if not len(request.body):
-        return {}
-    members = parse_json(request.body, "request body")
-    if not isinstance(members, dict):
-        raise InvalidArgumentError("the request body must be a JSON object")
-    return members
-
-
 def _parameters(request: HttpRequest) -> dict[str, Any]:
-    parameters = _members(request).get("parameters", {})
+    parameters = json_members(request).get("parameters", {})
     if not isinstance(parameters, dict):
         raise InvalidArgumentError("the member 'parameters' must be a JSON object")
     return parameters

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -16,9 +15,11 @@ from serving.errors import InvalidArgumentError, ServingError
 from serving.frontends import extensions
 from serving.frontends.http_generate import GenerateRoutes
 from serving.frontends.http_infer import InferRoute
+from serving.frontends.http_memory import MemoryRoutes
 from serving.frontends.http_messages import (
     TEXT,
     Cancel,
+    Handler,
     HttpRequest,
     HttpResponse,
     Reply,
@@ -32,12 +33,10 @@ from serving.protocol.parameters import version_number
 from serving.protocol.v2_json import parse_json
 
 if TYPE_CHECKING:
+    from serving.client_memory import ClientMemory
     from serving.server import ModelServer
 
 logger = logging.getLogger(__name__)
-
-Handler = Callable[[HttpRequest, Reply, str, int], Cancel | None]
-"""Request, reply, model name ("" where the route has none), version (-1 where none is given)."""
 
 _MODEL_PATH = re.compile(
     r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?(?P<rest>/[a-z_/]+)?"
@@ -59,9 +58,10 @@ _MAX_CACHED_PATH_SIZE = 256
 class HttpRoutes:
     """Everything that is served on the inference port."""
 
-    def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
+    def __init__(self, server: ModelServer, options: FrontendOptions, memory: ClientMemory) -> None:
         self._server = server
-        self._infer = InferRoute(server, options)
+        self._infer = InferRoute(server, options, memory)
+        self._memory = MemoryRoutes(memory)
         self._generate = GenerateRoutes(server, options)
         self._repository = RepositoryRoutes(server)
         self._routes: dict[tuple[bytes, bytes], tuple[Handler, str, int]] = {}
@@ -136,7 +136,8 @@ class HttpRoutes:
             return {b"POST": verb}, match["model"], -1
         match = _SHARED_MEMORY_PATH.fullmatch(path)
         if match is not None:
-            return _shared_memory(match["kind"], match["region"] or "", match["verb"]), "", -1
+            methods = self._memory.methods(match["kind"], match["verb"])
+            return methods, match["region"] or "", -1
         return None, "", -1
 
     # --- health and metadata ---------------------------------------------------------------
@@ -192,17 +193,6 @@ def _change_logging(request: HttpRequest, reply: Reply, model: str, version: int
     if not isinstance(wanted, dict):
         raise InvalidArgumentError("the log settings must be a JSON object")
     reply(json_response(extensions.change_log_settings(wanted)))
-
-
-def _shared_memory(kind: str, region: str, verb: str) -> dict[bytes, Handler]:
-    def status(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        extensions.check_region(kind, region)
-        reply(json_response([]))
-
-    def refuse(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        raise extensions.shared_memory_is_off(kind)
-
-    return {b"GET": status} if verb == "status" else {b"POST": refuse}
 
 
 def _absent(what: str) -> Handler:

@@ -41,7 +41,7 @@ def check_shape(shape: list[int], tensor: str) -> tuple[int, ...]:
 
 
 def array_from_bytes(
-    raw: memoryview | bytes, datatype: DataType, shape: tuple[int, ...], tensor: str
+    raw: memoryview | bytes | bytearray, datatype: DataType, shape: tuple[int, ...], tensor: str
 ) -> NDArray[np.generic]:
     """View `raw` as the tensor. Raises InvalidArgumentError on a size that does not fit."""
     count = element_count(shape)

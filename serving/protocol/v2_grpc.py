@@ -5,15 +5,16 @@ Pure; loop thread. Source: spec protocol_grpc.md C.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tritonclient.grpc import service_pb2
 
+from serving.client_memory import ClientMemory, RegionPart
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME, DataType, element_count
-from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from serving.errors import InvalidArgumentError, NotFoundError
 from serving.protocol import v2_binary
 from serving.protocol.classification import classify
 from serving.protocol.parameters import apply_parameter, version_number
@@ -35,6 +36,8 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+_REGION = "shared_memory_region"
+_PLAIN = RequestedOutput("")
 _ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
 
 
@@ -50,10 +53,12 @@ def parse_version(text: str, model: str) -> int:
     return version_number(text)
 
 
-def decode_request(message: Any, spec: ModelSpec, version: int) -> InferenceRequest:
-    """Build the request; arrays are views of `raw_input_contents`.
+def decode_request(
+    message: Any, spec: ModelSpec, version: int, memory: ClientMemory
+) -> InferenceRequest:
+    """Build the request; arrays are views of `raw_input_contents`, or read from `memory`.
 
-    Raises: InvalidArgumentError, UnsupportedError.
+    Raises: InvalidArgumentError, UnsupportedError, NotFoundError.
     """
     check_tensor_counts(len(message.inputs), len(message.outputs), spec)
     request = InferenceRequest(spec.name, version, message.id)
@@ -65,20 +70,44 @@ def decode_request(message: Any, spec: ModelSpec, version: int) -> InferenceRequ
         else:
             apply_parameter(request, name, _parameter(name, value))
     raw = message.raw_input_contents
-    if raw and len(raw) != len(message.inputs):
+    carried = sum(_REGION not in item.parameters for item in message.inputs)
+    if raw and len(raw) != carried:
         raise InvalidArgumentError(
-            f"request to model '{spec.name}' has {len(message.inputs)} inputs but "
+            f"request to model '{spec.name}' has {carried} inputs without shared memory but "
             f"{len(raw)} entries in raw_input_contents; they must correspond one to one"
         )
-    for index, item in enumerate(message.inputs):
+    contents = iter(raw)
+    for item in message.inputs:
         if item.name in request.inputs:
             raise InvalidArgumentError(
                 f"input '{item.name}' already exists in request for model '{spec.name}'"
             )
-        request.inputs[item.name] = _input(item, raw[index] if raw else None, spec.name)
+        tensor = f"input '{item.name}' of model '{spec.name}'"
+        data: bytes | bytearray | None
+        if (part := _region_part(item.parameters, tensor, memory)) is None:
+            data = next(contents) if raw else None
+        elif item.HasField("contents"):
+            raise InvalidArgumentError(f"{tensor} has both typed contents and {_REGION}")
+        else:
+            data = part.read()
+        request.inputs[item.name] = _input(item, data, tensor)
     for item in message.outputs:
-        request.requested_outputs.append(_output(item))
+        request.requested_outputs.append(_output(item, memory))
     return request
+
+
+def _region_part(parameters: Any, where: str, memory: ClientMemory) -> RegionPart | None:
+    """The client shared memory that a tensor lies in or goes to; None where it does not."""
+    if not parameters:
+        return None
+    if _REGION in parameters:
+        return memory.part(
+            {name: _parameter(name, value) for name, value in parameters.items()}, where
+        )
+    for name in ("shared_memory_offset", "shared_memory_byte_size"):
+        if name in parameters:
+            raise InvalidArgumentError(f"{where} has '{name}' without '{_REGION}'")
+    return None
 
 
 def _parameter(name: str, value: Any) -> object:
@@ -88,10 +117,7 @@ def _parameter(name: str, value: Any) -> object:
     return getattr(value, choice)
 
 
-def _input(item: Any, raw: bytes | None, model: str) -> InputTensor:
-    tensor = f"input '{item.name}' of model '{model}'"
-    if item.parameters:
-        _refuse_shared_memory(item.parameters, tensor)
+def _input(item: Any, raw: bytes | bytearray | None, tensor: str) -> InputTensor:
     datatype = BY_NAME.get(item.datatype)
     if datatype is None:
         raise InvalidArgumentError(
@@ -138,16 +164,16 @@ def _typed(item: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -
     return np.array(values, dtype=wide).astype(datatype.dtype, copy=False).reshape(shape)
 
 
-def _output(item: Any) -> RequestedOutput:
+def _output(item: Any, memory: ClientMemory) -> RequestedOutput:
     output = RequestedOutput(item.name, binary=True)
     if not item.parameters:
         return output
     where = f"output '{item.name}'"
     classification = item.parameters.get("classification")
     if classification is not None:
-        if "shared_memory_region" in item.parameters:
+        if _REGION in item.parameters:
             raise InvalidArgumentError(
-                f"{where}: 'classification' cannot be combined with 'shared_memory_region'"
+                f"{where}: 'classification' cannot be combined with '{_REGION}'"
             )
         is_int = classification.WhichOneof("parameter_choice") == "int64_param"
         if not is_int or not 0 < classification.int64_param < 2**31:
@@ -155,19 +181,8 @@ def _output(item: Any) -> RequestedOutput:
                 f"{where}: parameter 'classification' must be a positive int64_param"
             )
         output.classification_count = classification.int64_param
-    _refuse_shared_memory(item.parameters, where)
+    output.buffer = _region_part(item.parameters, where, memory)
     return output
-
-
-def _refuse_shared_memory(parameters: Mapping[str, Any], where: str) -> None:
-    if "shared_memory_region" in parameters:
-        raise UnsupportedError(
-            f"{where} asks for 'shared_memory_region'; client shared memory is not available in "
-            "this release, send the tensor in the request"
-        )
-    for name in ("shared_memory_offset", "shared_memory_byte_size"):
-        if name in parameters:
-            raise InvalidArgumentError(f"{where} has '{name}' without 'shared_memory_region'")
 
 
 def encode_response(
@@ -177,20 +192,26 @@ def encode_response(
     labels_of: Callable[[str], Sequence[str]],
 ) -> Any:
     """A ModelInferResponse of a response without error. Raises InvalidArgumentError."""
-    counts = {item.name: item.classification_count for item in request.requested_outputs}
+    wanted = {item.name: item for item in request.requested_outputs}
     message = service_pb2.ModelInferResponse(
         model_name=response.model_name, model_version=str(response.model_version), id=response.id
     )
     for name, value in response.parameters.items():
         set_parameter(message.parameters[name], value)
     for tensor in response.outputs:
-        count = counts.get(tensor.name, 0)
-        if count:
+        output = wanted.get(tensor.name, _PLAIN)
+        if output.classification_count:
             tensor = classify(
-                tensor, count, labels_of(tensor.name), has_batch_axis=spec.has_batch_axis
+                tensor,
+                output.classification_count,
+                labels_of(tensor.name),
+                has_batch_axis=spec.has_batch_axis,
             )
         message.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=tensor.shape)
         raw = v2_binary.bytes_from_array(tensor.array, tensor.datatype)
+        if output.buffer is not None:
+            output.buffer.write(raw, tensor.name)
+            raw = b""  # clients count the entries
         message.raw_output_contents.append(bytes(raw))
     return message
 

@@ -7,16 +7,17 @@ Pure; any thread. Source: spec protocol_http.md C.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import orjson
 from numpy.typing import NDArray
 
+from serving.client_memory import ClientMemory
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME, DataType, element_count
-from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.errors import InvalidArgumentError
 from serving.protocol import v2_binary
 from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS, PLACEHOLDER, BigArray, array_pieces
 from serving.protocol.classification import classify
@@ -41,6 +42,17 @@ from serving.response import InferenceResponse, OutputTensor
 Body = bytes | memoryview
 
 
+_REGION = "shared_memory_region"
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """What a server allows a request to bring along."""
+
+    max_json_size: int
+    memory: ClientMemory = field(default_factory=ClientMemory)
+
+
 @dataclass(slots=True)
 class DecodedRequest:
     request: InferenceRequest
@@ -59,12 +71,18 @@ def parse_header_length(text: str, body_size: int) -> int:
 
 
 def decode_request(
-    body: memoryview, header_length: int | None, spec: ModelSpec, version: int, max_json_size: int
+    body: memoryview,
+    header_length: int | None,
+    spec: ModelSpec,
+    version: int,
+    limits: DecodeLimits,
 ) -> DecodedRequest:
     """Build the request. `header_length` None: the whole body is JSON; 0: a raw request.
 
-    Raises: InvalidArgumentError, UnsupportedError. The request's arrays are views of `body`.
+    The request's arrays are views of `body`, or read from client shared memory.
+    Raises: InvalidArgumentError, UnsupportedError, NotFoundError.
     """
+    max_json_size = limits.max_json_size
     request = InferenceRequest(spec.name, version)
     if header_length == 0:
         tensor = v2_binary.raw_input(body, spec)
@@ -95,10 +113,10 @@ def decode_request(
                 f"input '{item.name}' already exists in request for model '{spec.name}'"
             )
         array = None if big is None else big.arrays.get(index)
-        request.inputs[item.name] = _input(item, array, spec.name, tail, max_json_size)
+        request.inputs[item.name] = _input(item, array, spec.name, tail, limits)
     tail.check_exhausted(request.inputs)
     for output in header.outputs:
-        request.requested_outputs.append(_output(output))
+        request.requested_outputs.append(_output(output, limits.memory))
     return decoded
 
 
@@ -155,29 +173,31 @@ def _input(
     array: BigArray | None,
     model: str,
     tail: _Tail,
-    max_json_size: int,
+    limits: DecodeLimits,
 ) -> InputTensor:
     tensor = f"input '{item.name}' of model '{model}'"
     has_data = item.data is not NO_DATA and item.data is not msgspec.UNSET
     binary_size = item.parameters.get("binary_data_size")
-    region = item.parameters.get("shared_memory_region")
+    region = item.parameters.get(_REGION)
     sources = has_data + (binary_size is not None) + (region is not None)
     if sources != 1:
         problem = "no data" if sources == 0 else "data from several sources"
         raise InvalidArgumentError(f"{tensor} has {problem}; it must have {DATA_SOURCES}")
-    if region is not None:
-        raise _no_shared_memory(tensor)
     datatype = _datatype(item.datatype, tensor)
     shape = v2_binary.check_shape(item.shape, tensor)
+    raw: memoryview | bytearray | None = None
     if binary_size is not None:
         raw = tail.take(_binary_size(binary_size, tensor), tensor)
+    elif region is not None:
+        raw = limits.memory.part(item.parameters, tensor).read()
+    if raw is not None:
         return InputTensor(
             item.name, datatype, shape, v2_binary.array_from_bytes(raw, datatype, shape, tensor)
         )
-    if element_count(shape) * max(1, datatype.size) > max_json_size:
+    if element_count(shape) * max(1, datatype.size) > limits.max_json_size:
         raise InvalidArgumentError(
             f"{tensor}: shape {list(shape)} of {datatype.name} is larger than "
-            f"--http-max-input-size allows for a JSON tensor ({max_json_size} bytes)"
+            f"--http-max-input-size allows for a JSON tensor ({limits.max_json_size} bytes)"
         )
     data = item.data if array is None else array
     return InputTensor(item.name, datatype, shape, array_from_json(data, datatype, shape, tensor))
@@ -201,18 +221,19 @@ def _binary_size(value: object, tensor: str) -> int:
     return value
 
 
-def _output(item: OutputHeader) -> RequestedOutput:
+def _output(item: OutputHeader, memory: ClientMemory) -> RequestedOutput:
     parameters = item.parameters
     output = RequestedOutput(item.name)
     if not parameters:
         return output
     where = f"output '{item.name}'"
-    if "shared_memory_region" in parameters:
-        if "classification" in parameters:
-            raise InvalidArgumentError(
-                f"{where}: 'classification' cannot be combined with 'shared_memory_region'"
-            )
-        raise _no_shared_memory(where)
+    if _REGION in parameters:
+        for other in ("classification", "binary_data"):
+            if parameters.get(other):
+                raise InvalidArgumentError(
+                    f"{where}: '{other}' cannot be combined with '{_REGION}'"
+                )
+        output.buffer = memory.part(parameters, where)
     if "classification" in parameters:
         output.classification_count = _classification(parameters["classification"], where)
     if "binary_data" in parameters:
@@ -229,13 +250,6 @@ def _classification(value: object, where: str) -> int:
             f"{where}: parameter 'classification' must be a positive integer, got {value!r}"
         )
     return value
-
-
-def _no_shared_memory(where: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{where} asks for 'shared_memory_region'; client shared memory is not available in this "
-        "release, send the tensor in the request"
-    )
 
 
 @dataclass(slots=True)
@@ -267,6 +281,12 @@ def encode_response(
                 labels_of(tensor.name),
                 has_batch_axis=spec.has_batch_axis,
             )
+        if output is not None and output.buffer is not None:
+            output.buffer.write(
+                v2_binary.bytes_from_array(tensor.array, tensor.datatype), tensor.name
+            )
+            outputs.append(_head(tensor))
+            continue
         is_binary = decoded.is_binary_by_default if output is None else output.binary
         is_any_binary |= is_binary
         outputs.append(_encode_output(tensor, is_binary, tail, big))
@@ -289,7 +309,10 @@ def encode_response(
 
 def json_elements(decoded: DecodedRequest, response: InferenceResponse) -> int:
     """How many elements `encode_response` will write as JSON, roughly."""
-    binary = {output.name: output.binary for output in decoded.request.requested_outputs}
+    binary = {
+        output.name: output.binary or output.buffer is not None
+        for output in decoded.request.requested_outputs
+    }
     return sum(
         tensor.array.size
         for tensor in response.outputs
@@ -297,14 +320,14 @@ def json_elements(decoded: DecodedRequest, response: InferenceResponse) -> int:
     )
 
 
+def _head(tensor: OutputTensor) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype.name, "shape": tensor.shape}
+
+
 def _encode_output(
     tensor: OutputTensor, is_binary: bool, tail: list[Body], big: list[NDArray[Any]]
 ) -> dict[str, Any]:
-    head: dict[str, Any] = {
-        "name": tensor.name,
-        "datatype": tensor.datatype.name,
-        "shape": tensor.shape,
-    }
+    head = _head(tensor)
     if is_binary:
         raw = v2_binary.bytes_from_array(tensor.array, tensor.datatype)
         head["parameters"] = {"binary_data_size": len(raw)}

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from serving import cli
-from serving.cli_options import BY_NAME, NOT_YET
+from serving.cli_absent import NOT_YET
+from serving.cli_options import BY_NAME
 from serving.options import ControlMode, FrontendOptions
 
 REPOSITORY = "--model-repository=/models"

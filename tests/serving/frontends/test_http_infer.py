@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.client_memory import ClientMemory
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME
 from serving.errors import BackendError
@@ -60,7 +61,7 @@ def http(body: bytes | None = None, *headers: tuple[bytes, bytes]) -> HttpReques
 
 
 def route(core: Core, **options: Any) -> InferRoute:
-    return InferRoute(core, FrontendOptions(**options))  # type: ignore[arg-type]
+    return InferRoute(core, FrontendOptions(**options), ClientMemory())  # type: ignore[arg-type]
 
 
 def test_nothing_of_a_request_stays_when_it_is_answered() -> None:
@@ -146,7 +147,7 @@ def big_body(count: int = 300_000) -> bytes:
 
 async def test_a_large_body_is_decoded_and_its_answer_encoded_beside_the_loop():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions())
+    route = InferRoute(core, FrontendOptions(), ClientMemory())
 
     route.handle(http(big_body()), replies, "m", -1)
     assert core.requests == []
@@ -161,7 +162,7 @@ async def test_a_large_body_is_decoded_and_its_answer_encoded_beside_the_loop():
 
 async def test_a_client_that_leaves_while_its_body_is_decoded_is_not_served():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions())
+    route = InferRoute(core, FrontendOptions(), ClientMemory())
 
     cancel = route.handle(http(big_body()), replies, "m", -1)
     assert cancel is not None
@@ -175,7 +176,7 @@ async def test_a_client_that_leaves_while_its_body_is_decoded_is_not_served():
 
 async def test_a_client_that_leaves_after_the_decoding_cancels_its_request():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions())
+    route = InferRoute(core, FrontendOptions(), ClientMemory())
 
     cancel = route.handle(http(big_body()), replies, "m", -1)
     await wait_until(lambda: core.requests)
@@ -187,7 +188,7 @@ async def test_a_client_that_leaves_after_the_decoding_cancels_its_request():
 
 async def test_a_fault_of_a_large_body_is_the_clients():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions())
+    route = InferRoute(core, FrontendOptions(), ClientMemory())
 
     route.handle(http(big_body()[:-1]), replies, "m", -1)
     await wait_until(lambda: replies)

@@ -13,7 +13,7 @@ from serving.datatypes import BY_NAME
 from serving.errors import InvalidArgumentError
 from serving.protocol import big_json
 from serving.protocol.json_tensor import array_from_json
-from serving.protocol.v2_http import DecodedRequest, decode_request, encode_response
+from serving.protocol.v2_http import DecodedRequest, DecodeLimits, decode_request, encode_response
 from serving.protocol.v2_json import decode_big_infer
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor
@@ -31,7 +31,11 @@ def body_of(data: str, count: int = COUNT, datatype: str = "FP64", more: str = "
 
 def decoded(body: bytes) -> np.ndarray:
     spec = identity_spec()
-    return decode_request(memoryview(body), None, spec, 1, LIMIT).request.inputs["INPUT0"].array
+    return (
+        decode_request(memoryview(body), None, spec, 1, DecodeLimits(LIMIT))
+        .request.inputs["INPUT0"]
+        .array
+    )
 
 
 def big(text: str) -> big_json.BigArray:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tritonclient.grpc import service_pb2
 
+from serving.client_memory import ClientMemory
 from serving.errors import InvalidArgumentError, ServingError
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details
-from serving.protocol.v2_http import decode_request
+from serving.protocol.v2_http import DecodeLimits, decode_request
 from tests.serving.protocol.specs import identity_spec
 
 
@@ -31,14 +32,14 @@ def test_far_too_many_tensors_are_refused_before_any_is_decoded() -> None:
     expected = "expected at most 1 inputs but got 1000 inputs for model 'm'"
 
     with pytest.raises(InvalidArgumentError, match=expected):
-        v2_grpc.decode_request(message_with(1000), identity_spec(), 1)
+        v2_grpc.decode_request(message_with(1000), identity_spec(), 1, ClientMemory())
     with pytest.raises(InvalidArgumentError, match=expected):
-        decode_request(json_with(1000), None, identity_spec(), 1, 1 << 20)
+        decode_request(json_with(1000), None, identity_spec(), 1, DecodeLimits(1 << 20))
 
 
 def test_a_few_too_many_are_left_to_the_checks_that_name_the_mistake() -> None:
     with pytest.raises(InvalidArgumentError, match="unknown datatype"):
-        decode_request(json_with(2), None, identity_spec(), 1, 1 << 20)
+        decode_request(json_with(2), None, identity_spec(), 1, DecodeLimits(1 << 20))
 
 
 @pytest.mark.parametrize("letter", ["x", "\n", "\u00e9", "\U0001f600", "%"])

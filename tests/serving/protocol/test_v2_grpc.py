@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from serving.client_memory import ClientMemory
 from serving.datatypes import BY_NAME
-from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.errors import InvalidArgumentError, NotFoundError
 from serving.protocol.v2_grpc import decode_request, encode_response
 from serving.request import InferenceRequest, RequestedOutput
 from serving.response import InferenceResponse, OutputTensor
@@ -29,7 +30,7 @@ def with_raw(raw: bytes, **how: Any) -> Any:
 
 
 def decode(request: Any) -> InferenceRequest:
-    return decode_request(request, identity_spec(), 1)
+    return decode_request(request, identity_spec(), 1, ClientMemory())
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def broken() -> list[tuple[Any, str]]:
     half.inputs[0].contents.fp32_contents.extend([1, 2])
     return [
         (both, "both typed contents and raw"),
-        (two, "1 inputs but 2 entries"),
+        (two, "1 inputs without shared memory but 2 entries"),
         (twice, "already exists"),
         (wrong, "unexpected explicit tensor data"),
         (few, "needs 2 elements"),
@@ -134,11 +135,12 @@ def test_mistakes_are_refused_by_name(request_message: Any, words: str) -> None:
         decode(request_message)
 
 
-def test_shared_memory_is_refused_as_not_available() -> None:
+def test_a_region_of_shared_memory_that_nobody_registered_is_not_found() -> None:
     request = message()
     request.inputs[0].parameters["shared_memory_region"].string_param = "r"
+    request.inputs[0].parameters["shared_memory_byte_size"].int64_param = 8
 
-    with pytest.raises(UnsupportedError, match="shared memory"):
+    with pytest.raises(NotFoundError, match="allow-client-shm"):
         decode(request)
 
 

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 from serving.datatypes import serialize_bytes
-from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
-from serving.protocol.v2_http import DecodedRequest, decode_request, parse_header_length
+from serving.errors import InvalidArgumentError, NotFoundError, ServingError, UnsupportedError
+from serving.protocol.v2_http import (
+    DecodedRequest,
+    DecodeLimits,
+    decode_request,
+    parse_header_length,
+)
 from tests.serving.protocol.specs import identity_spec
 
 LIMIT = 1024 * 1024
+LIMITS = DecodeLimits(LIMIT)
 
 
 def decode(
@@ -21,7 +27,7 @@ def decode(
 ) -> DecodedRequest:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     length = 0 if raw else len(text) if tail else None
-    return decode_request(memoryview(text + tail), length, identity_spec(**spec), 1, LIMIT)
+    return decode_request(memoryview(text + tail), length, identity_spec(**spec), 1, LIMITS)
 
 
 def request(datatype: str = "FP32", shape: Any = (2,), **members: Any) -> dict[str, Any]:
@@ -177,7 +183,7 @@ def test_binary_input_is_a_view_of_the_body() -> None:
     body = memoryview(bytearray(text + data.tobytes()))
 
     array = (
-        decode_request(body, len(text), identity_spec(), 1, LIMIT).request.inputs["INPUT0"].array
+        decode_request(body, len(text), identity_spec(), 1, LIMITS).request.inputs["INPUT0"].array
     )
 
     assert array.tolist() == [0, 1]
@@ -337,13 +343,13 @@ def test_classification_must_be_a_positive_integer(classification: object) -> No
     assert "classification" in message(body)
 
 
-def test_shared_memory_is_refused_as_not_available() -> None:
+def test_a_region_of_shared_memory_that_nobody_registered_is_not_found() -> None:
     region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     body = request(data=[1, 2])
     body["outputs"] = [{"name": "OUTPUT0", "parameters": region}]
 
     for wrong in (request(parameters=region), body):
-        with pytest.raises(UnsupportedError, match="shared memory"):
+        with pytest.raises(NotFoundError, match="allow-client-shm"):
             decode(wrong)
 
 

@@ -1,0 +1,230 @@
+"""Client shared memory with the unmodified clients and their helpers: HTTP-014..016, HTTP-041,
+HTTP-100..104, GRPC-013, GRPC-024, TOOL-006."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
+from tritonclient.utils import shared_memory as shm
+
+from serving.client_memory import ClientMemory
+from serving.errors import NotFoundError
+from tests.serving.frontends.models import write_repository
+from tests.serving.frontends.process import ServerProcess
+
+KINDS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    repository = write_repository(tmp_path_factory.mktemp("repository"))
+    arguments = (f"--model-repository={repository}", "--allow-client-shm=true")
+    with ServerProcess(arguments) as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def api(request: pytest.FixtureRequest) -> Any:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def client(api: Any, open_server: ServerProcess) -> Iterator[Any]:
+    address = open_server.http if api is tritonclient.http else open_server.grpc
+    with api.InferenceServerClient(address) as client:
+        yield client
+        client.unregister_system_shared_memory()
+
+
+@pytest.fixture
+def key() -> Iterator[str]:
+    name = f"/conch_test_{secrets.token_hex(8)}"
+    yield name
+    Path("/dev/shm", name[1:]).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def region(key: str) -> Iterator[Any]:
+    """4 KiB that the client's helper made."""
+    handle = shm.create_shared_memory_region("r", key, 4096)
+    yield handle
+    if Path("/dev/shm", key[1:]).exists():
+        shm.destroy_shared_memory_region(handle)
+
+
+def names(client: Any) -> set[str]:
+    status = client.get_system_shared_memory_status()
+    rows = status if isinstance(status, list) else status.regions.values()
+    return {row["name"] if isinstance(row, dict) else row.name for row in rows}
+
+
+def refused(words: str) -> Any:
+    return pytest.raises(InferenceServerException, match=words)
+
+
+def in_region(
+    api: Any, shape: list[int], size: int, datatype: str = "FP32", offset: int = 0
+) -> Any:
+    tensor = api.InferInput("INPUT0", shape, datatype)
+    tensor.set_shared_memory("r", size, offset)
+    return tensor
+
+
+def to_region(api: Any, size: int, offset: int = 0) -> Any:
+    output = api.InferRequestedOutput("OUTPUT0")
+    output.set_shared_memory("r", size, offset)
+    return output
+
+
+def test_tensors_go_in_and_out_through_a_region(
+    api: Any, client: Any, key: str, region: Any
+) -> None:
+    sent = np.arange(16, dtype=np.float32).reshape(1, 16)
+    shm.set_shared_memory_region(region, [sent])
+    client.register_system_shared_memory("r", key, 4096)
+
+    answer = client.infer(
+        "identity", [in_region(api, [1, 16], 64)], outputs=[to_region(api, 64, offset=1024)]
+    )
+
+    got = shm.get_contents_as_numpy(region, np.float32, [1, 16], offset=1024)
+    np.testing.assert_array_equal(got, sent)
+    output = answer.get_output("OUTPUT0")
+    assert list(output["shape"] if isinstance(output, dict) else output.shape) == [1, 16]
+
+
+def test_strings_go_through_a_region_too(api: Any, client: Any, key: str, region: Any) -> None:
+    sent = serialize_byte_tensor(np.array([b"one", b"", "drei é".encode()], dtype=np.object_))
+    shm.set_shared_memory_region(region, [sent])
+    size = len(sent.item())
+    client.register_system_shared_memory("r", key, 4096)
+
+    client.infer(
+        "strings",
+        [in_region(api, [3], size, "BYTES")],
+        outputs=[to_region(api, 512, offset=512)],
+    )
+
+    got = shm.get_contents_as_numpy(region, np.object_, [3], offset=512)
+    assert list(got) == [b"one", b"", "drei é".encode()]
+
+
+def test_status_tells_what_is_registered_and_unregistering_the_unknown_is_no_mistake(
+    client: Any, key: str, region: Any
+) -> None:
+    client.register_system_shared_memory("r", key, 100, offset=8)
+    client.register_system_shared_memory("s", key, 4096)
+    assert names(client) == {"r", "s"}
+
+    client.unregister_system_shared_memory("r")
+    client.unregister_system_shared_memory("r")
+    assert names(client) == {"s"}
+    with refused("Unable to find system shared memory region: 'r'"):
+        client.get_system_shared_memory_status("r")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"byte_size": 8192}, "Invalid args.*4096 bytes"),
+        ({"byte_size": 4096, "offset": 1}, "Invalid args"),
+        ({"byte_size": 0}, "Invalid args"),
+        ({"byte_size": 8, "offset": 2**63 - 1}, "Invalid args"),
+        ({"key": "/no_such_object", "byte_size": 8}, "Unable to open shared memory region: 'r'"),
+        ({"key": "///", "byte_size": 8}, "refused"),
+        ({"key": "//triton_python_backend_shm_region_1", "byte_size": 8}, "reserved"),
+        ({"key": "/../etc/passwd", "byte_size": 8}, "without '/'"),
+        ({"key": "/..", "byte_size": 8}, "without '/'"),
+    ],
+)
+def test_a_region_that_cannot_be_is_refused(
+    client: Any, key: str, region: Any, wrong: dict[str, Any], words: str
+) -> None:
+    with refused(words):
+        client.register_system_shared_memory("r", **({"key": key} | wrong))
+
+    assert names(client) == set()
+
+
+def test_a_name_is_registered_once(client: Any, key: str, region: Any) -> None:
+    client.register_system_shared_memory("r", key, 4096)
+
+    with refused("already in manager"):
+        client.register_system_shared_memory("r", key, 64)
+
+
+@pytest.mark.parametrize(
+    ("size", "offset", "words"),
+    [
+        (64, 4095, "Invalid offset"),
+        (60, 0, "needs 64 bytes, got 60"),
+        (2**62, 0, "Invalid offset"),
+    ],
+)
+def test_an_input_outside_of_its_region_is_refused(
+    api: Any, client: Any, key: str, region: Any, size: int, offset: int, words: str
+) -> None:
+    client.register_system_shared_memory("r", key, 4096)
+
+    with refused(words):
+        client.infer("identity", [in_region(api, [1, 16], size, offset=offset)])
+
+
+def test_an_output_that_does_not_fit_is_an_error_and_nothing_is_written(
+    api: Any, client: Any, key: str, region: Any
+) -> None:
+    client.register_system_shared_memory("r", key, 4096)
+    tensor = api.InferInput("INPUT0", [1, 16], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 16), np.float32))
+
+    with refused("at least 64 bytes"):
+        client.infer("identity", [tensor], outputs=[to_region(api, 63)])
+
+    assert not shm.get_contents_as_numpy(region, np.uint8, [4096]).any()
+
+
+def test_an_object_that_its_client_shrinks_harms_that_client_only(
+    api: Any, client: Any, key: str, region: Any
+) -> None:
+    client.register_system_shared_memory("r", key, 4096)
+    os.truncate(Path("/dev/shm", key[1:]), 16)
+
+    with refused("has become smaller"):
+        client.infer("identity", [in_region(api, [1, 16], 64)])
+    assert client.is_server_live()
+    assert Path("/dev/shm", key[1:]).stat().st_size == 16
+
+
+def test_a_region_unregistered_during_a_request_is_dropped_after_it(key: str, region: Any) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    memory = ClientMemory(is_allowed=True)
+    memory.register("r", key, 0, 4096)
+    wanted = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+    part = memory.part(wanted, "output 'OUTPUT0'")
+
+    memory.unregister("r")
+    with pytest.raises(NotFoundError):
+        memory.part(wanted, "output 'OUTPUT0'")
+    part.write(b"done", "OUTPUT0")
+
+    assert Path("/dev/shm", key[1:]).read_bytes()[:4] == b"done"
+    assert descriptors() == before + 1
+    del part
+    assert descriptors() == before
+
+
+def test_cuda_regions_are_refused_with_the_reason(client: Any) -> None:
+    with refused("GPUs not supported"):
+        client.register_cuda_shared_memory("c", b"\0" * 64, 0, 64)
