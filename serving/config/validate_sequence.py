@@ -221,6 +221,17 @@ def _check_initial(
             "write a number for each -1",
             code="VAL-60",
         )
+    if initial.data_type != state.data_type:
+        wanted_type = pb.DataType.Name(state.data_type)
+        report.error(
+            path,
+            f"{label} must have the data_type of the state, {wanted_type}, got "
+            f"{pb.DataType.Name(initial.data_type)}",
+            f"write data_type: {wanted_type}",
+            code="VAL-60",
+            edit=report.mend.replace_value(f"{path}.data_type", wanted_type)
+            or report.mend.insert_inside(path, f"data_type: {wanted_type}"),
+        )
     choice = initial.WhichOneof("state_data")
     if choice is None:
         report.error(

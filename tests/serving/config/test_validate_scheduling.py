@@ -16,6 +16,7 @@ from tests.serving.config.rules import (
     step,
     the_error,
 )
+from tests.serving.config.val_texts import F, S
 
 
 def dynamic(body, size=4):
@@ -117,20 +118,24 @@ def test_dynamic_batching_without_a_batch_axis_is_a_warning():
         ("VAL-24", "oldest { preferred_batch_size: [9] }", "<= max batch size"),
         ("VAL-24", "oldest { preferred_batch_size: [-1] }", "must be positive"),
         ("VAL-25", "direct { minimum_slot_utilization: 1.5 }", "slot utilization"),
-        ("VAL-61", 'state { input_name: "s" } state { input_name: "s" }', "more than once"),
+        (
+            "VAL-61",
+            f"state {{ {S} dims: [1] }} state {{ {S} dims: [1] }}",
+            "more than once",
+        ),
         (
             "VAL-60",
-            'state { input_name: "s" dims: [-1] initial_state { dims: [-1] zero_data: true } }',
+            f"state {{ {S} dims: [-1] initial_state {{ {F} dims: [-1] zero_data: true }} }}",
             "state dimensions",
         ),
         (
             "VAL-60",
-            'state { input_name: "s" dims: [2] initial_state { dims: [3] zero_data: true } }',
+            f"state {{ {S} dims: [2] initial_state {{ {F} dims: [3] zero_data: true }} }}",
             "do not match",
         ),
         (
             "VAL-60",
-            'state { input_name: "s" dims: [2] initial_state { dims: [2] } }',
+            f"state {{ {S} dims: [2] initial_state {{ {F} dims: [2] }} }}",
             "zero_data or data_file",
         ),
     ],

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from serving.config.findings import Severity
-from tests.serving.config.val_texts import BATCHED, CONTROL, ID, INT, STATE, Row, control, sequence
+from tests.serving.config.val_texts import (
+    BATCHED,
+    CONTROL,
+    ID,
+    INT,
+    STATE,
+    F,
+    Row,
+    S,
+    control,
+    sequence,
+)
 
 SEQUENCE_ROWS: list[tuple[str, Row]] = [
     (
@@ -97,8 +108,8 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
         "VAL-60",
         Row(
             sequence(
-                'state { input_name: "s" dims: [2] initial_state { dims: [2] zero_data: true }\n'
-                "§initial_state { dims: [2] zero_data: true } }"
+                f"state {{ {S} dims: [2] initial_state {{ {F} dims: [2] zero_data: true }}\n"
+                f"§initial_state {{ {F} dims: [2] zero_data: true }} }}"
             ),
             "sequence_batching.state[0].initial_state[1]",
             ("initial_state", "one is allowed"),
@@ -108,8 +119,7 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
         "VAL-60",
         Row(
             sequence(
-                'state { input_name: "s" dims: [2]\n'
-                "initial_state { §dims: [2, 2] zero_data: true } }"
+                f"state {{ {S} dims: [2]\ninitial_state {{ {F} §dims: [2, 2] zero_data: true }} }}"
             ),
             f"{STATE}.dims",
             ("initial_state", "state dimensions"),
@@ -119,7 +129,7 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
         "VAL-60",
         Row(
             sequence(
-                'state { input_name: "s" dims: [2]\ninitial_state { §dims: [3] zero_data: true } }'
+                f"state {{ {S} dims: [2]\ninitial_state {{ {F} §dims: [3] zero_data: true }} }}"
             ),
             f"{STATE}.dims",
             ("initial_state", "state dimensions"),
@@ -129,8 +139,7 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
         "VAL-60",
         Row(
             sequence(
-                'state { input_name: "s" dims: [-1]\n'
-                "initial_state { §dims: [-1] zero_data: true } }"
+                f"state {{ {S} dims: [-1]\ninitial_state {{ {F} §dims: [-1] zero_data: true }} }}"
             ),
             f"{STATE}.dims",
             ("must be fixed", "state dimensions"),
@@ -139,7 +148,7 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
     (
         "VAL-60",
         Row(
-            sequence('state { input_name: "s" dims: [2]\n§initial_state { dims: [2] } }'),
+            sequence(f"state {{ {S} dims: [2]\n§initial_state {{ {F} dims: [2] }} }}"),
             STATE,
             ("initial_state", "zero_data or data_file"),
         ),
@@ -148,8 +157,7 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
         "VAL-60",
         Row(
             sequence(
-                'state { input_name: "s" dims: [4]\ninitial_state { dims: [4] '
-                'data_type: TYPE_FP32 §data_file: "short" } }'
+                f'state {{ {S} dims: [4]\ninitial_state {{ {F} dims: [4] §data_file: "short" }} }}'
             ),
             f"{STATE}.data_file",
             ("initial_state", "8 bytes, 16 are needed"),
@@ -158,7 +166,7 @@ SEQUENCE_ROWS: list[tuple[str, Row]] = [
     (
         "VAL-61",
         Row(
-            sequence('state { input_name: "s" }\nstate { §input_name: "s" }'),
+            sequence(f"state {{ {S} dims: [1] }}\nstate {{ §{S} dims: [1] }}"),
             "sequence_batching.state[1].input_name",
             ("more than once",),
         ),

@@ -76,3 +76,5 @@ ID = "kind: CONTROL_SEQUENCE_CORRID"
 DYNAMIC = "dynamic_batching."
 CONTROL = "sequence_batching.control_input[0].control[0]"
 STATE = "sequence_batching.state[0].initial_state[0]"
+S = 'input_name: "s" output_name: "t" data_type: TYPE_FP32'
+F = "data_type: TYPE_FP32"
