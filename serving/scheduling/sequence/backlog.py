@@ -60,9 +60,9 @@ class Backlog:
     def discard(self, sequence: Sequence) -> None:
         self._sequences.pop(sequence, None)
 
-    def pop(self) -> Sequence:
-        """The next one to get a slot. Raises KeyError when nobody waits."""
-        return self._sequences.popitem(last=False)[0]
+    def first(self) -> Sequence:
+        """The next one to get a slot. Raises StopIteration when nobody waits."""
+        return next(iter(self._sequences))
 
     def expire(self, now_ns: int) -> list[Sequence]:
         """Take out the sequences whose time is up."""

@@ -34,7 +34,7 @@ class ControlInputs:
                 )
 
     def check_id(self, correlation_id: int | str) -> None:
-        """Raises: InvalidArgumentError for a string where the model takes a number, or the reverse."""
+        """Raises: InvalidArgumentError for text where the model takes a number, or the reverse."""
         if self._id is None:
             return
         wants_text = self._id.datatype.is_bytes

@@ -40,7 +40,7 @@ class DirectRules:
                 return Choice(wait_until_ns=due_ns)
             else:
                 reason = "delay"
-        # The one that is ready for longest decides on the shape: nobody can be passed over for ever.
+        # The one ready for longest decides on the shape: nobody can be passed over for ever.
         first = next(iter(lane.ready))
         chosen = [item for item in lane.ready if not self._rules.difference(first, item)]
         if len(chosen) < ready:

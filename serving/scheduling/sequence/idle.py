@@ -57,14 +57,11 @@ class Ended:
         return f"<Ended {len(self._reasons)} remembered>"
 
     def add(self, correlation_id: int | str, now_ns: int, reason: str) -> None:
-        """`reason`: goes on "sequence X was ended 3.1 s ago: "."""
+        """`reason`: goes on "sequence X ended 3.1 s ago: "."""
         self._reasons[correlation_id] = (now_ns, reason)
         self._reasons.move_to_end(correlation_id)
         if len(self._reasons) > _REMEMBERED:
             self._reasons.popitem(last=False)
-
-    def discard(self, correlation_id: int | str) -> None:
-        self._reasons.pop(correlation_id, None)
 
     def explain(self, correlation_id: int | str, now_ns: int) -> str:
         """A sentence, or nothing where the sequence is not remembered."""

@@ -32,10 +32,12 @@ class Sequence:
     """`running` has had its final response."""
     deliver: Deliver | None = None
     """Where the responses of `running` go."""
-    is_complete: bool = False
-    """Its END has been received: no more requests come."""
+    end_reason: str = ""
+    """Why no more requests of it are taken; empty while they are."""
     has_run: bool = False
     """The model knows of it."""
+    ready_since_ns: int = 0
+    """When the first waiting request became the next one to run."""
     memory: SequenceMemory | None = None
     """Its implicit state; None before the first request, and for models without."""
 
