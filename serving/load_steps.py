@@ -9,11 +9,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from serving import warmup
 from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.config import batch_strategy
+from serving.config.decode import SchedulerKind
+from serving.config.json_form import to_json
 from serving.errors import ModelLoadError, ServingError, UnavailableError, UnsupportedError
+from serving.scheduling.custom_batching import BatchStrategy
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,6 +74,39 @@ def in_background(work: Coroutine[Any, Any, None]) -> None:
 async def unload(loaded: LoadedModel | None, executor: Executor | None) -> None:
     if loaded is not None:
         await asyncio.get_running_loop().run_in_executor(executor, loaded.unload)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What lies beside the model file and is read before the model is loaded."""
+
+    labels: dict[str, list[str]]
+    samples: list[warmup.PreparedSample]
+    strategy: BatchStrategy | None
+
+    def close(self) -> None:
+        """For a load that goes no further."""
+        if self.strategy is not None:
+            self.strategy.close()
+
+
+async def read_files(context: ModelContext, executor: Executor | None) -> ModelFiles:
+    return await asyncio.get_running_loop().run_in_executor(executor, _read_files, context)
+
+
+def _read_files(context: ModelContext) -> ModelFiles:
+    labels, samples = read_labels(context), warmup.prepare(context)
+    return ModelFiles(labels, samples, _strategy(context))
+
+
+def _strategy(context: ModelContext) -> BatchStrategy | None:
+    spec = context.spec
+    if spec.scheduler is not SchedulerKind.DYNAMIC:
+        return None
+    path = batch_strategy.find(spec.parameters, context.model_directory, context.version)
+    if path is None:
+        return None
+    return BatchStrategy.load(path, spec.name, to_json(context.config))
 
 
 def read_labels(context: ModelContext) -> dict[str, list[str]]:

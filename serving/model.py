@@ -28,6 +28,7 @@ from serving.leases import Leases
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
 from serving.scheduling.base import Scheduler
+from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.ensemble import EnsembleScheduler
 from serving.scheduling.factory import make_scheduler
 from serving.services import ModelServices
@@ -47,7 +48,9 @@ class Model:
         backend: Backend,
         loaded: LoadedModel | None,
         services: ModelServices,
+        *,
         labels: dict[str, list[str]],
+        strategy: BatchStrategy | None = None,
     ) -> None:
         self.name = context.spec.name
         self.version = context.version
@@ -72,7 +75,7 @@ class Model:
         self._checks = RequestChecks(context.spec)
         self._answers = Answers(context.spec, self._checks, self.stats, services.clock)
         self._scheduler: Scheduler = make_scheduler(
-            context.spec, self._pool, services, self._answers.record_execution
+            context.spec, self._pool, services, self._answers.record_execution, strategy
         )
         self._is_closing = False
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -98,20 +101,25 @@ class Model:
         with_phase = load_steps.LoadPhases(context.spec.name, context.version)
         loop = asyncio.get_running_loop()
 
-        def read() -> tuple[dict[str, list[str]], list[warmup.PreparedSample]]:
-            return load_steps.read_labels(context), warmup.prepare(context)
-
         has_file = context.spec.scheduler is not SchedulerKind.ENSEMBLE
         is_child = await with_phase("check", _check(context, backend, services.gpu_count))
-        labels, samples = await with_phase("check", loop.run_in_executor(services.executor, read))
+        files = await with_phase("check", load_steps.read_files(context, services.executor))
         loaded: LoadedModel | None = None
         if has_file and not is_child:
-            loaded = await with_phase("load", load_steps.load(backend, context, services.executor))
-        model = cls(context, backend, loaded, services, labels)
+            try:
+                loading = load_steps.load(backend, context, services.executor)
+                loaded = await with_phase("load", loading)
+            except BaseException:
+                files.close()
+                raise
+        model = cls(
+            context, backend, loaded, services, labels=files.labels, strategy=files.strategy
+        )
         pool = model._pool
         try:
             await with_phase("initialize", pool.start())
-            await with_phase("warm-up", model._warm_up(samples, [*pool.hosts, *pool.passive]))
+            hosts = [*pool.hosts, *pool.passive]
+            await with_phase("warm-up", model._warm_up(files.samples, hosts))
         except ServingError:
             await model.drain_and_close()
             raise

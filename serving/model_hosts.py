@@ -13,31 +13,16 @@ from dataclasses import dataclass, replace
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
 from serving.config.decode import InstanceGroup, InstanceKind, ModelSpec, SchedulerKind
 from serving.config.protobuf import pb
-from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.errors import InvalidArgumentError
 from serving.instance.base import InstanceHost
 from serving.instance.thread import ThreadHost
 from serving.services import ModelServices
 
 ISOLATION = "instance_isolation"
-_CUSTOM_BATCHING = "TRITON_BATCH_STRATEGY_PATH"
-_UNSUPPORTED_SCHEDULERS = {
-    SchedulerKind.SEQUENCE: "sequence_batching",
-}
 
 
 def check_supported(spec: ModelSpec, gpu_count: int) -> None:
     """Raises: UnsupportedError or InvalidArgumentError for what this server cannot run."""
-    field = _UNSUPPORTED_SCHEDULERS.get(spec.scheduler)
-    if field is not None:
-        raise UnsupportedError(
-            f"{field} is not supported by this version of Conch; use dynamic_batching or no "
-            "scheduler"
-        )
-    if _CUSTOM_BATCHING in spec.parameters:
-        raise UnsupportedError(
-            f"parameter {_CUSTOM_BATCHING} (custom batching) is not supported; remove it to use "
-            "the dynamic batcher's own rules"
-        )
     for group in spec.instance_groups:
         _check_group(group, gpu_count)
 

@@ -2,8 +2,9 @@
 state stays as it is.
 
 For load tests and examples. With batch_input the tensors made for the batch are returned after the
-inputs, and the batch is joined and scattered as for any model that maps arrays to arrays. The config parameter `execute_delay_ms` makes every execution last that
-long, as Triton's sample backend does. Instances run in their own thread.
+inputs, and the batch is joined and scattered as for any model that maps arrays to arrays. The
+config parameter `execute_delay_ms` makes every execution last that long, as Triton's sample backend
+does. Instances run in their own thread.
 """
 
 from __future__ import annotations

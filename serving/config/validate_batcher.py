@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from serving.config import batch_strategy
+from serving.config.batch_strategy import STRATEGY
 from serving.config.findings import Finding, Severity
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.schema import map_path
-
-STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 
 
 def check_strategy(report: Report) -> None:
@@ -22,15 +22,23 @@ def check_strategy(report: Report) -> None:
     if config.HasField("sequence_batching"):
         problem = "custom batching is not supported with the sequence batcher"
         hint = f"remove the parameter {STRATEGY}"
+    edit = report.mend.remove(path, f"Remove {STRATEGY}")
     if problem:
-        edit = report.mend.remove(path, f"Remove {STRATEGY}")
         report.error(path, problem, hint, code="VAL-63", edit=edit)
-    else:
+    elif not batch_strategy.is_python(name):
         report.warning(
             path,
             f"the custom batching library '{name}' is not used: native libraries are not loaded "
             f"here, the dynamic batcher decides alone",
-            "remove the parameter, or shape the batches with dynamic_batching",
+            f"write its five functions in Python, in a file {batch_strategy.FILE_NAME}",
+            code="VAL-63",
+        )
+    elif not config.HasField("dynamic_batching"):
+        report.warning(
+            path,
+            f"the custom batching strategy '{name}' has no effect: without dynamic_batching "
+            "requests are never merged",
+            "add dynamic_batching {}, or remove the parameter",
             code="VAL-63",
         )
 
@@ -41,14 +49,16 @@ def _strategy_problem(report: Report, name: str) -> tuple[str, str]:
         return "", ""
     # Triton takes the path as it stands, or inside the model repository; it may not leave that.
     repository = directory.resolve().parent
-    path = (repository / name).resolve()
-    if not path.is_relative_to(repository):
+    if not (repository / name).resolve().is_relative_to(repository):
         return (
             f"the custom batching library '{name}' lies outside the model repository",
             "put it into the model directory",
         )
-    if not path.is_file():
+    path = batch_strategy.named_file(directory, name)
+    if path is None:
         return f"there is no custom batching library '{name}'", "give the path of the library"
+    if batch_strategy.is_python(name):
+        return batch_strategy.problem_of(path), "see the reference of the config for what each does"
     return "", ""
 
 

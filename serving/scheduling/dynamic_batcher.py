@@ -18,6 +18,7 @@ from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest
 from serving.scheduling.alarm import Alarm
 from serving.scheduling.batch import BatchRules
+from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.dispatch import DispatchingScheduler
 from serving.scheduling.ordering import ResponseOrder
 from serving.scheduling.queue import RequestQueue
@@ -32,8 +33,12 @@ class DynamicBatcher(DispatchingScheduler):
         *,
         on_executed: Callable[[Batch], None] | None = None,
         hold_until: int = 0,
+        strategy: BatchStrategy | None = None,
     ) -> None:
-        """`hold_until`: form no batch before that many requests wait, once (a test hook)."""
+        """`hold_until`: form no batch before that many requests wait, once (a test hook).
+
+        `strategy` is closed at the end of `stop`.
+        """
         batching = spec.dynamic_batching
         queue = RequestQueue(
             spec.name,
@@ -43,7 +48,8 @@ class DynamicBatcher(DispatchingScheduler):
             level_policies=batching.priority_queue_policy,
         )
         super().__init__(spec.name, pool, clock, queue=queue, on_executed=on_executed)
-        self._rules = BatchRules(spec)
+        self._rules = BatchRules(spec, strategy)
+        self._strategy = strategy
         self._order = ResponseOrder() if batching.preserve_ordering else None
         self._hold_until = hold_until
         self._wake_ns = 0
@@ -57,6 +63,12 @@ class DynamicBatcher(DispatchingScheduler):
         if self._wake_ns:
             text += f" waiting until {self._wake_ns}"
         return text + (" stopping>" if self._is_stopping else ">")
+
+    async def stop(self) -> None:
+        await super().stop()
+        strategy, self._strategy = self._strategy, None
+        if strategy is not None:
+            strategy.close()
 
     def enqueue(self, request: InferenceRequest) -> None:
         self._refuse()

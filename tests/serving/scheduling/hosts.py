@@ -11,6 +11,7 @@ from serving.instance.base import Batch
 from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest, InputTensor
 from serving.response import InferenceResponse
+from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.dynamic_batcher import DynamicBatcher
 from tests.fakes import FakeClock
 from tests.serving.loading import spec_of
@@ -64,6 +65,7 @@ class Batching:
         max_batch_size: int = 8,
         hosts: int = 1,
         hold_until: int = 0,
+        strategy: BatchStrategy | None = None,
     ) -> None:
         inputs = inputs or 'input { name: "IN" data_type: TYPE_FP32 dims: [-1] }'
         spec = spec_of(
@@ -76,7 +78,9 @@ class Batching:
         self.pool = InstancePool(self.hosts)
         for host in self.hosts:
             host.on_state_change = lambda: self.pool.on_idle and self.pool.on_idle()
-        self.batcher = DynamicBatcher(spec, self.pool, self.clock, hold_until=hold_until)
+        self.batcher = DynamicBatcher(
+            spec, self.pool, self.clock, hold_until=hold_until, strategy=strategy
+        )
         self.answers: list[tuple[str, str]] = []
         """(request id, "ok" or the error's text) in order of delivery."""
 
