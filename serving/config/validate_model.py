@@ -13,9 +13,6 @@ from serving.config.report import Report
 from serving.config.schema import map_path
 from serving.config.suggest import nearest
 
-RELEASE = "RELEASE"
-"""Code of findings about what this release does not serve."""
-
 _PAIRED_BACKENDS = frozenset({"tensorrt", "onnxruntime", "pytorch", "tensorflow"})
 
 
@@ -26,7 +23,6 @@ def check_model(report: Report, directory_name: str) -> None:
     _check_cache(report)
     _check_metrics(report)
     _check_file_names(report)
-    _check_release(report)
     check_ignored(report)
 
 
@@ -280,12 +276,3 @@ def file_size(directory: Path, name: str) -> int | None:
         return path.stat().st_size if path.is_file() else None
     except (OSError, ValueError):
         return None
-
-
-def _check_release(report: Report) -> None:
-    config = report.config
-    for field in ("sequence_batching", "ensemble_scheduling"):
-        if config.HasField(field):
-            report.warning(
-                field, f"'{field}' is valid, but not served by this release", code=RELEASE
-            )

@@ -13,7 +13,6 @@ from serving.errors import (
     InvalidArgumentError,
     ModelLoadError,
     ServingError,
-    UnsupportedError,
 )
 from serving.request import InferenceRequest
 from tests.serving.loading import IDENTITY, infer, load, outputs_of, request_of
@@ -164,7 +163,6 @@ async def test_a_broken_callback_does_not_stop_other_answers(identity, caplog):
 @pytest.mark.parametrize(
     ("extra", "error", "text"),
     [
-        ("sequence_batching {}", UnsupportedError, "check: sequence_batching is not supported"),
         ("instance_group { kind: KIND_GPU }", ModelLoadError, "this machine has no GPU"),
         (
             'parameters { key: "execute_delay_ms" value { string_value: "soon" } }',
