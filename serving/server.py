@@ -174,11 +174,16 @@ class ModelServer:
 
     # What is served
 
-    def model(self, name: str, version: int = -1) -> Model:
-        """A READY one. Raises NotFoundError or UnavailableError."""
+    def model(self, name: str, version: int = -1, namespace: str = "") -> Model:
+        """A READY one; `namespace` says where to look first, with --model-namespacing.
+
+        Raises: NotFoundError, UnavailableError, or InvalidArgumentError for an ambiguous name.
+        """
         if self._is_stopping:
             raise UnavailableError("Server is stopping, it accepts no new requests")
         try:
+            if namespace and isinstance(self._lifecycle, Namespaces):
+                return self._lifecycle.resolve(name, version, namespace=namespace)
             return self._lifecycle.resolve(name, version)
         except NotFoundError as error:
             if self._is_started:

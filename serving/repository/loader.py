@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from serving import devices
 from serving.backends.base import Backend, ModelContext
+from serving.backends.ensemble import EnsembleBackend
 from serving.backends.registry import BackendRegistry
 from serving.config import complete
 from serving.config.decode import ModelSpec, decode
@@ -23,10 +24,11 @@ from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
 from serving.config.report import Available
 from serving.config.validate import validate
+from serving.config.validate_graph import is_ensemble
 from serving.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from serving.instance_set import InstanceChange
 from serving.model import Model
-from serving.repository import config_file, layout
+from serving.repository import config_file, ensembles, layout
 from serving.repository.agents import Action, AgentRegistry, AgentSession
 from serving.repository.dependencies import parts_of
 from serving.repository.source import Source
@@ -74,6 +76,7 @@ class ModelLoader:
         self._namespace = namespace
         self._gpu_limits = gpu_limits or {}
         self._agents = AgentRegistry()
+        self._ensembles = EnsembleBackend()
 
     def prepare(self, source: Source) -> Prepared:
         directory = source.directory
@@ -85,8 +88,9 @@ class ModelLoader:
             if agents is not None and agents.place(directory) != directory:
                 directory = agents.place(directory)
                 parsed, config = self._configured(source, directory)
-            if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
-                self._refuse_ensemble(source, parsed, config)
+            if is_ensemble(config):
+                complete.complete(config, name=source.name, model_directory=directory)
+                self._check(Prepared(source, parsed, config, (), directory), config, directory)
             versions = self._select(source, directory, config)
         except BaseException:
             if agents is not None:
@@ -106,6 +110,19 @@ class ModelLoader:
             config.CopyFrom(parsed.config)
         complete.fill_identity(config, name=source.name, model_directory=directory)
         return parsed, config
+
+    def join(self, prepared: Prepared) -> Prepared:
+        config = pb.ModelConfig()
+        config.CopyFrom(prepared.config)
+        calls, name = self._services.calls, prepared.source.name
+        if calls is None:
+            raise UnsupportedError("an ensemble needs a server that has its models")
+        findings = ensembles.join(name, prepared.parsed, config, calls, self._namespace)
+        config_file.refuse(findings)
+        return replace(prepared, config=config)
+
+    def _backend_of(self, config: pb.ModelConfig) -> Backend:
+        return self._ensembles if is_ensemble(config) else self._backends.get(config.backend)
 
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
@@ -156,7 +173,7 @@ class ModelLoader:
         config = pb.ModelConfig()
         config.CopyFrom(prepared.config)
         directory = prepared.directory
-        backend = self._backends.get(config.backend)
+        backend = self._backend_of(config)
         settings = {
             **self._backend_config.get("", {}),
             **self._backend_config.get(backend.name, {}),
@@ -190,16 +207,6 @@ class ModelLoader:
                     f"memory limit set for GPU {gpu} is {limit:.0%} and {in_use:.0%} is in use: "
                     "unload another model first, or raise --model-load-gpu-limit"
                 )
-
-    def _refuse_ensemble(
-        self, source: Source, parsed: ParsedConfig, config: pb.ModelConfig
-    ) -> None:
-        """What is wrong with it first: that has to be mended in any case."""
-        complete.complete(config, name=source.name, model_directory=source.directory)
-        self._check(
-            Prepared(source, parsed, config, (), source.directory), config, source.directory
-        )
-        raise UnsupportedError("ensemble_scheduling is not supported by this version of Conch")
 
     def _settings(self, backend: str) -> dict[str, str]:
         everyone = self._backend_config.get("", {})

@@ -236,7 +236,7 @@ class RepositoryManager:
         try:
             await self._fetch(source)
             prepared = await self._attempts.prepare(source)
-            await self._bring_parts(prepared)
+            prepared = await self._bring_parts(prepared)
         except ServingError as error:
             raise self._unprepared(name, error.message) from error
         except Exception as error:
@@ -260,9 +260,10 @@ class RepositoryManager:
             self._lifecycle.note_change(name, version)
         return leaving
 
-    async def _bring_parts(self, prepared: PreparedModel) -> None:
+    async def _bring_parts(self, prepared: PreparedModel) -> PreparedModel:
         try:
             await self._parts.bring(prepared.source.name, prepared.parts)
+            return self._loader.join(prepared) if prepared.parts else prepared
         except BaseException:
             self._attempts.tell(prepared, Action.LOAD_FAIL)
             raise

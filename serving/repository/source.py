@@ -105,6 +105,12 @@ class Loader(Protocol[PreparedT]):
     def prepare(self, source: Source) -> PreparedT:
         """Blocking. Raises ServingError naming place and cause."""
 
+    def join(self, prepared: PreparedT) -> PreparedT:
+        """Loop thread, when all parts serve: what they make of the model that needs them.
+
+        Raises: ServingError naming what does not fit.
+        """
+
     async def load_version(self, prepared: PreparedT, version: int, threads: Executor) -> Model:
         """Raises ServingError naming phase and cause."""
 

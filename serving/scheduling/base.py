@@ -20,6 +20,10 @@ class Scheduler(Protocol):
     def inflight_count(self) -> int:
         """Requests that wait or execute."""
 
+    @property
+    def unready_reason(self) -> str:
+        """Empty while requests can be executed."""
+
     async def stop(self) -> None:
         """Refuse new requests and return when every request has been answered."""
 

@@ -87,6 +87,9 @@ class FakeLoader:
         self.loaded.append(model)
         return model
 
+    def join(self, prepared: FakePrepared) -> FakePrepared:
+        return prepared
+
     def may_update(self, before: FakePrepared, after: FakePrepared, version: int) -> bool:
         return False
 

@@ -10,7 +10,7 @@ import pytest
 
 from serving.backends.registry import BackendRegistry
 from serving.clock import LoopClock
-from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
+from serving.errors import InvalidArgumentError, ServingError
 from serving.repository.load_threads import LoadThreads
 from serving.repository.loader import ModelLoader
 from serving.repository.source import LoadRequest, Source
@@ -105,7 +105,9 @@ async def test_model_without_config_and_without_model_file_names_no_backend(load
         await loader.load_version(prepared, 1, LoadThreads())
 
 
-async def test_ensemble_is_refused_by_name(loader, tmp_path):
+async def test_mistakes_of_an_ensemble_by_itself_are_told_before_its_parts_are_loaded(
+    loader, tmp_path
+):
     model = write_identity(tmp_path, "e")
     (model / "config.pbtxt").write_text(
         """
@@ -114,11 +116,11 @@ async def test_ensemble_is_refused_by_name(loader, tmp_path):
         output { name: "B" data_type: TYPE_FP32 dims: 4 }
         ensemble_scheduling { step {
           model_name: "m" model_version: -1
-          input_map { key: "INPUT0" value: "A" } output_map { key: "OUTPUT0" value: "B" }
+          input_map { key: "INPUT0" value: "A" } output_map { key: "OUTPUT0" value: "C" }
         } }
         """
     )
-    with pytest.raises(UnsupportedError, match="ensemble_scheduling is not supported"):
+    with pytest.raises(InvalidArgumentError, match="output 'B' is not written by any step"):
         loader.prepare(source(model))
 
 
