@@ -32,6 +32,9 @@ class ResponseOrder:
         held = sum(len(place.held) for place in self._places.values())
         return f"<ResponseOrder open={len(self._places)} held={held}>"
 
+    def __contains__(self, request: object) -> bool:
+        return request in self._places
+
     def join(self, request: InferenceRequest) -> None:
         """The request takes the last place; its responses come here from now on."""
         self._places[request] = _Place(request.deliver)

@@ -54,3 +54,10 @@ class Sequence:
         self.is_executed = self.is_answered = False
         self.deliver, request.deliver = request.deliver, answer
         return request
+
+    def put_back(self) -> None:
+        """What runs is to run once more, before all that waits."""
+        assert self.running is not None
+        self.running.deliver = self.deliver
+        self.waiting.appendleft(self.running)
+        self.running = self.deliver = None

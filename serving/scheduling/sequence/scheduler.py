@@ -24,6 +24,7 @@ from serving.scheduling.dispatch import DispatchingScheduler
 from serving.scheduling.sequence.backlog import Backlog
 from serving.scheduling.sequence.controls import ControlInputs
 from serving.scheduling.sequence.idle import Ended, IdleWatch
+from serving.scheduling.sequence.iterative import IterativeIds, again
 from serving.scheduling.sequence.lanes import Lane, Lanes, SlotUsage, slots_of_instance
 from serving.scheduling.sequence.record import Sequence
 from serving.scheduling.sequence.refusals import (
@@ -58,7 +59,8 @@ class SequenceBatcher(DispatchingScheduler):
         batching = spec.sequence_batching
         self._controls = ControlInputs(spec)
         self._states = states
-        self._rules = make_rules(spec, self._filler)
+        self._ids = IterativeIds(spec) if batching.is_iterative else None
+        self._rules = make_rules(spec, self._controls.filler)
         self._lanes = Lanes(
             pool, slots_of_instance(spec), preserve_ordering=batching.preserve_ordering
         )
@@ -111,6 +113,8 @@ class SequenceBatcher(DispatchingScheduler):
         """The sequence of the request, a new one if it begins one. Raises ServingError."""
         if self._pool.has_failed:
             raise self._all_failed()
+        if self._ids is not None:
+            self._ids.begin(request, self._open)
         check_request(request)
         correlation_id = request.correlation_id
         self._controls.check_id(correlation_id)
@@ -146,16 +150,10 @@ class SequenceBatcher(DispatchingScheduler):
             if sequence.memory is None or request.sequence_start:
                 sequence.memory = self._states.start()
             sequence.memory.feed(request)
-        if lane.order is not None:
+        if lane.order is not None and request not in lane.order:
             lane.order.join(request)
         sequence.ready_since_ns = now_ns
         lane.ready[request] = sequence
-
-    def _filler(self, like: InferenceRequest) -> InferenceRequest:
-        request = self._controls.filler(like)
-        if self._states is not None:
-            self._states.start().feed(request)
-        return request
 
     def _pump(self) -> None:
         now_ns = self._clock.now_ns()
@@ -209,6 +207,21 @@ class SequenceBatcher(DispatchingScheduler):
         self._alarm.set(self._clock.now_ns())
         self._tell_stopped()
 
+    def _reschedule(self, request: InferenceRequest) -> None:
+        sequence = self._sequence_of.get(request)
+        if self._ids is None or sequence is None or sequence.running is not request:
+            super()._reschedule(request)
+            return
+        if request.is_cancelled:
+            self._answer(request, cancelled(self._model_name, sequence))
+            return
+        now_ns = self._clock.now_ns()
+        sequence.put_back()
+        again(request, now_ns)
+        request.on_cancel = self._cancel
+        self._queue.push(request, now_ns)
+        self._offer(sequence, now_ns)
+
     def _deliver(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """`request.deliver` of a request that runs."""
         sequence = self._sequence_of.get(request)
@@ -230,6 +243,8 @@ class SequenceBatcher(DispatchingScheduler):
             self._sequence_of.pop(sequence.running, None)
         sequence.running = sequence.deliver = None
         now_ns = self._clock.now_ns()
+        if not sequence.waiting and self._ids is not None:
+            self._seal(sequence, "its request is over")
         if sequence.waiting:
             self._offer(sequence, now_ns)
         elif sequence.end_reason:
