@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from serving.cli_absent import NOT_YET
-from serving.cli_options import BY_NAME, SUPPORTED, Option, OptionError
+from serving.cli_forms import Option, OptionError
+from serving.cli_frontends import NO_EFFECT, frontend_options
+from serving.cli_options import BY_NAME, SUPPORTED
 from serving.logging_setup import LogOptions
 from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
 
@@ -66,9 +68,17 @@ def parse(arguments: Sequence[str]) -> CommandLine | None:
     values = _read(arguments)
     if values.has("help"):
         return None
-    frontends = _frontend_options(values)
+    try:
+        frontends = frontend_options(values)
+    except OptionError as error:
+        raise CommandLineError(str(error)) from None
     _check_ports(frontends)
     server, warnings = _server_options(values)
+    warnings += [
+        f"--{name} has no effect: {reason}"
+        for name, reason in NO_EFFECT.items()
+        if values.has(name)
+    ]
     return CommandLine(server, frontends, _log_options(values), tuple(warnings))
 
 
@@ -161,6 +171,9 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         model_load_timeout_secs=values.get(
             "model-load-timeout-secs", default.model_load_timeout_secs
         ),
+        model_warmup_timeout_secs=values.get(
+            "model-warmup-timeout-secs", default.model_warmup_timeout_secs
+        ),
         model_drain_timeout_secs=values.get(
             "model-drain-timeout-secs", default.model_drain_timeout_secs
         ),
@@ -212,25 +225,6 @@ def _auto_complete(values: Values, warnings: list[str]) -> bool:
         )
         return not (is_disabled or values.get("strict-model-config", False))
     return not is_disabled
-
-
-def _frontend_options(values: Values) -> FrontendOptions:
-    default = FrontendOptions()
-    http_address = values.get("http-address", default.http_address)
-    return FrontendOptions(
-        allow_http=values.get("allow-http", default.allow_http),
-        http_address=http_address,
-        http_port=values.get("http-port", default.http_port),
-        http_max_input_size=values.get("http-max-input-size", default.http_max_input_size),
-        http_header_forward_pattern=values.get("http-header-forward-pattern", ""),
-        allow_client_shm=values.get("allow-client-shm", default.allow_client_shm),
-        allow_grpc=values.get("allow-grpc", default.allow_grpc),
-        grpc_address=values.get("grpc-address", default.grpc_address),
-        grpc_port=values.get("grpc-port", default.grpc_port),
-        allow_metrics=values.get("allow-metrics", default.allow_metrics),
-        metrics_address=values.get("metrics-address", http_address),
-        metrics_port=values.get("metrics-port", default.metrics_port),
-    )
 
 
 def _check_ports(options: FrontendOptions) -> None:

@@ -1,4 +1,4 @@
-"""The command line's vocabulary: every tritonserver option by name, those we have with their form.
+"""The command line's vocabulary: every tritonserver option that we have, with its form.
 
 Data and converters only; `serving.cli` parses with it. Source: spec CLI-001..172.
 """
@@ -6,49 +6,14 @@ Data and converters only; `serving.cli` parses with it. Source: spec CLI-001..17
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path
+from serving.cli_frontends import FRONTEND_OPTIONS, no_effect_options
 from serving.errors import InvalidArgumentError
 from serving.options import ControlMode
 from serving.repository.cloud import url as cloud_url
-
-_INT64_MAX = 2**63 - 1
-
-
-class OptionError(Exception):
-    """A value that an option cannot take; the message says which ones it can."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    name: str
-    group: str
-    form: str
-    """How the value looks in --help; empty for an option without value."""
-    help: str
-    convert: Callable[[str], object] = str
-    is_repeatable: bool = False
-    alias: str = ""
-
-
-def boolean(text: str) -> bool:
-    known = {"true": True, "1": True, "false": False, "0": False}
-    if text.lower() not in known:
-        raise OptionError("expects true, false, 1 or 0")
-    return known[text.lower()]
-
-
-def integer(low: int, high: int = _INT64_MAX) -> Callable[[str], int]:
-    def convert(text: str) -> int:
-        digits = text.strip()
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", digits) or not low <= int(digits) <= high:
-            limit = f"from {low} to {high}" if high != _INT64_MAX else f"of at least {low}"
-            raise OptionError(f"expects a whole number {limit}")
-        return int(digits)
-
-    return convert
 
 
 def control_mode(text: str) -> ControlMode:
@@ -61,20 +26,6 @@ def control_mode(text: str) -> ControlMode:
 def log_format(text: str) -> str:
     if text not in ("default", "ISO8601"):
         raise OptionError("expects default or ISO8601")
-    return text
-
-
-def regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise OptionError(f"is not a regular expression: {error}") from None
-    return text
-
-
-def not_empty(text: str) -> str:
-    if not text.strip():
-        raise OptionError("must not be empty")
     return text
 
 
@@ -92,10 +43,6 @@ def gpu_limit(text: str) -> tuple[int, float]:
     if match is None or float(match[2]) > 1:
         raise OptionError("expects <device>:<fraction>, a fraction from 0 to 1, as in 0:0.8")
     return int(match[1]), float(match[2])
-
-
-def path(text: str) -> Path:
-    return Path(not_empty(text))
 
 
 def repository(text: str) -> Path | str:
@@ -118,8 +65,6 @@ def backend_setting(text: str) -> tuple[str, str, str]:
         raise OptionError("expects <backend>,<key>=<value>, or <key>=<value> for all backends")
     return backend.strip(), key.strip(), value
 
-
-_port = integer(0, 65535)
 
 SUPPORTED: Sequence[Option] = (
     Option("help", "Server", "", "Print this text and exit."),
@@ -239,6 +184,13 @@ SUPPORTED: Sequence[Option] = (
         integer(1),
     ),
     Option(
+        "model-warmup-timeout-secs",
+        "Model repository",
+        "<seconds>",
+        "Conch's own: how long the warm-up of a model may take, on all instances. Default: 300.",
+        integer(1),
+    ),
+    Option(
         "model-drain-timeout-secs",
         "Model repository",
         "<seconds>",
@@ -274,50 +226,7 @@ SUPPORTED: Sequence[Option] = (
         "How long one answer of the store may take. Default: 30.",
         integer(1, 3600),
     ),
-    Option("allow-http", "HTTP", "<boolean>", "Serve HTTP. Default: true.", boolean),
-    Option(
-        "http-address",
-        "HTTP",
-        "<address>",
-        "Default: 127.0.0.1. Only this machine can reach it; tritonserver's default is 0.0.0.0.",
-        not_empty,
-    ),
-    Option("http-port", "HTTP", "<port>", "0 takes a free one. Default: 8000.", _port),
-    Option(
-        "http-header-forward-pattern",
-        "HTTP",
-        "<regex>",
-        "Request headers that become request parameters. Default: none.",
-        regex,
-    ),
-    Option(
-        "http-max-input-size",
-        "HTTP",
-        "<bytes>",
-        "Largest JSON of a request, and largest JSON tensor. Default: 67108864.",
-        integer(1),
-    ),
-    Option(
-        "allow-client-shm",
-        "Shared memory",
-        "<boolean>",
-        "Callers on this machine may register shared memory for tensors. Default: false.",
-        boolean,
-    ),
-    Option("allow-grpc", "gRPC", "<boolean>", "Serve gRPC. Default: true.", boolean),
-    Option(
-        "grpc-address",
-        "gRPC",
-        "<address>",
-        "Default: 127.0.0.1 (tritonserver: 0.0.0.0).",
-        not_empty,
-    ),
-    Option("grpc-port", "gRPC", "<port>", "0 takes a free one. Default: 8001.", _port),
-    Option("allow-metrics", "Metrics", "<boolean>", "Serve /metrics. Default: true.", boolean),
-    Option(
-        "metrics-address", "Metrics", "<address>", "Default: what --http-address is.", not_empty
-    ),
-    Option("metrics-port", "Metrics", "<port>", "0 takes a free one. Default: 8002.", _port),
+    *FRONTEND_OPTIONS,
     Option("backend-directory", "Backends", "<directory>", "Where more backends are.", path),
     Option(
         "backend-config",
@@ -334,9 +243,8 @@ SUPPORTED: Sequence[Option] = (
         "true is --disable-auto-complete-config.",
         boolean,
     ),
+    *no_effect_options(),
 )
-
-"""Options of tritonserver that are refused by name, so that nobody relies on a setting in vain."""
 
 BY_NAME: dict[str, Option] = {option.name: option for option in SUPPORTED} | {
     option.alias: option for option in SUPPORTED if option.alias

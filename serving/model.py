@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 
 from serving import load_steps, model_hosts, warmup
 from serving.answers import Answers, call_back
@@ -92,15 +92,15 @@ class Model:
         context: ModelContext,
         backend: Backend,
         services: ModelServices,
+        *,
+        on_phase: Callable[[str], None] = lambda phase: None,
     ) -> Model:
-        """Load, create the instances, warm up.
+        """Load, create the instances, warm up. `on_phase` hears of a phase that takes time.
 
         Raises: ServingError naming the phase (check, load, initialize, warm-up) and the cause.
         """
         start_ns = time.monotonic_ns()
         with_phase = load_steps.LoadPhases(context.spec.name, context.version)
-        loop = asyncio.get_running_loop()
-
         has_file = context.spec.scheduler is not SchedulerKind.ENSEMBLE
         is_child = await with_phase("check", _check(context, backend, services.gpu_count))
         files = await with_phase("check", load_steps.read_files(context, services.executor))
@@ -119,6 +119,8 @@ class Model:
         try:
             await with_phase("initialize", pool.start())
             hosts = [*pool.hosts, *pool.passive]
+            if files.samples:
+                on_phase(warmup.PHASE)
             await with_phase("warm-up", model._warm_up(files.samples, hosts))
         except ServingError:
             await model.drain_and_close()
@@ -288,12 +290,22 @@ class Model:
         )
 
     async def _warm_up(
-        self, samples: list[warmup.PreparedSample], hosts: Iterable[InstanceHost]
+        self, samples: list[warmup.PreparedSample], hosts: Sequence[InstanceHost]
     ) -> None:
-        if samples:
-            await asyncio.gather(
-                *(warmup.run(host, samples, self._context, self._checks) for host in hosts)
-            )
+        """Raises: ServingError of the first sample that fails, or that the time is over."""
+        if not samples:
+            return
+        running = [warmup.run(host, samples, self._context, self._checks) for host in hosts]
+        timeout_s = self._services.warmup_timeout_s
+        try:
+            await asyncio.wait_for(asyncio.gather(*running), timeout_s)
+        except TimeoutError:
+            error = warmup.overdue(timeout_s)
+            # What hangs must not hold up the end of the load.
+            left = [host.name for host in hosts if not host.abandon(error)]
+            self.left_running += left
+            raise error from None
+
 
 
 async def _check(context: ModelContext, backend: Backend, gpu_count: int) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving.restrictions import Restriction
+
 
 class ControlMode(enum.Enum):
     NONE = "none"
@@ -51,6 +53,8 @@ class ServerOptions:
     """Device -> share of its memory; a load is refused while more than that is in use."""
     model_load_timeout_secs: float = 600.0
     """Deadline of LOADING; afterwards the load fails with a reason."""
+    model_warmup_timeout_secs: float = 300.0
+    """How long the samples of model_warmup may take; within the deadline of the load."""
     model_drain_timeout_secs: float = 600.0
     """How long requests may go on in a model that was unloaded or replaced."""
     exit_timeout_secs: float = 30.0
@@ -58,6 +62,30 @@ class ServerOptions:
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""
     cloud: CloudOptions = field(default_factory=CloudOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcOptions:
+    """How the gRPC front end treats connections. Defaults are tritonserver's."""
+
+    restricted: tuple[Restriction, ...] = ()
+    use_ssl: bool = False
+    use_ssl_mutual: bool = False
+    """Clients must show a certificate that `root_cert` has signed."""
+    server_cert: Path | None = None
+    server_key: Path | None = None
+    root_cert: Path | None = None
+    response_compression_level: int = 0
+    """0 none to 3 high."""
+    keepalive_time_ms: int = 7_200_000
+    keepalive_timeout_ms: int = 20_000
+    keepalive_permit_without_calls: bool = False
+    max_pings_without_data: int = 2
+    min_recv_ping_interval_ms: int = 300_000
+    max_ping_strikes: int = 2
+    max_connection_age_s: int = 0
+    """0: no limit."""
+    max_connection_age_grace_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +99,17 @@ class FrontendOptions:
     """Bytes of JSON, and of one JSON tensor; binary bodies are bounded by `http_max_body_size`."""
     http_max_body_size: int = 2 * 1024 * 1024 * 1024
     http_header_forward_pattern: str = ""
+    http_restricted: tuple[Restriction, ...] = ()
     allow_client_shm: bool = False
     """Callers on this machine may register shared memory for tensors to be read and written in."""
     allow_grpc: bool = True
     grpc_address: str = "127.0.0.1"
     grpc_port: int = 8001
+    grpc: GrpcOptions = field(default_factory=GrpcOptions)
     allow_metrics: bool = True
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 8002
+    allow_gpu_metrics: bool = True
+    allow_cpu_metrics: bool = True
+    metrics_interval_ms: int = 2000
+    """How old figures of devices and machine may be."""

@@ -103,6 +103,7 @@ class ModelServer:
             self._threads,
             gpu_count,
             options.model_drain_timeout_secs,
+            warmup_timeout_s=options.model_warmup_timeout_secs,
             calls=self,
         )
         manager = self._manager = self._make_manager(services)
@@ -346,6 +347,7 @@ class ModelServer:
             config_name=options.model_config_name,
             namespace=lifecycle.namespace,
             gpu_limits=options.model_load_gpu_limits,
+            on_phase=lifecycle.note_phase,
         )
         return RepositoryManager(
             roots,

@@ -85,6 +85,8 @@ class ModelServices:
     gpu_count: int = 0
     drain_timeout_s: float = 600.0
     """How long a model waits for its requests before it abandons them."""
+    warmup_timeout_s: float = 300.0
+    """How long all samples on all instances may take."""
     calls: ModelCalls | None = None
     """None where a model stands alone (benchmarks, tools)."""
     metrics: CustomMetrics = field(default_factory=CustomMetrics)

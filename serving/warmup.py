@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from serving.backends.base import ModelContext
 from serving.config.decode import WarmupInput, WarmupSample
 from serving.datatypes import deserialize_bytes, element_count
-from serving.errors import InvalidArgumentError, ServingError
+from serving.errors import InvalidArgumentError, ServingError, UnavailableError
 from serving.instance.base import Batch, InstanceHost
 from serving.request import InferenceRequest, InputTensor
 from serving.request_checks import RequestChecks
 from serving.response import InferenceResponse
 
+PHASE = "warming up"
+"""How the index tells of it."""
 _DIRECTORY = "warmup"
 _SEED = 20
 
@@ -79,7 +81,8 @@ async def _execute(host: InstanceHost, request: InferenceRequest) -> InferenceRe
             answer.set_result(response)
 
     def executed(_: Batch) -> None:
-        done.set_result(None)
+        if not done.done():  # the warm-up has been given up
+            done.set_result(None)
 
     request.deliver = deliver
     host.execute(Batch([request], request.batch_size, "warm-up"), executed)
@@ -149,6 +152,13 @@ def _file_data(item: WarmupInput, directory: Path) -> NDArray[np.generic]:
             f"{list(item.dims)} of {item.datatype.config_name} need {needed}"
         )
     return np.frombuffer(raw[:needed], dtype=item.datatype.dtype).reshape(item.dims)
+
+
+def overdue(timeout_s: float) -> UnavailableError:
+    return UnavailableError(
+        f"the samples of model_warmup did not end within {timeout_s:g} s: use smaller ones, or "
+        "raise --model-warmup-timeout-secs"
+    )
 
 
 def _failure(sample: WarmupSample, cause: str) -> InvalidArgumentError:

@@ -109,6 +109,7 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         model_load_thread_count=_number(env, "CONCH_LOAD_THREADS", 4, low=1, high=1024),
         model_load_retry_count=_number(env, "CONCH_LOAD_RETRIES", 0, high=1000),
         model_load_timeout_secs=_number(env, "CONCH_LOAD_TIMEOUT", 600, low=1),
+        model_warmup_timeout_secs=_number(env, "CONCH_WARMUP_TIMEOUT", 300, low=1),
         model_drain_timeout_secs=_number(env, "CONCH_DRAIN_TIMEOUT", 600, low=1),
         exit_timeout_secs=_number(env, "CONCH_EXIT_TIMEOUT", 30),
         backend_directory=Path(backend_directory) if backend_directory else None,

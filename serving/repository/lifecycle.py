@@ -192,6 +192,12 @@ class Lifecycle:
         if record is not None:
             self._on_change(self._entry(name, record))
 
+    def note_phase(self, name: str, version: int, phase: str) -> None:
+        """Where a load is, for the reader of the index; a version that still serves stays READY."""
+        record = self._records.get(name, {}).get(version)
+        if record is not None and record.state is VersionState.LOADING:
+            self._set(name, version, VersionState.LOADING, phase)
+
     def fail_load(self, name: str, reasons: Mapping[int, str]) -> None:
         """What served before goes on; a version without predecessor is UNAVAILABLE."""
         ready = self._ready.get(name, {})

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from serving import devices
@@ -66,7 +67,9 @@ class ModelLoader:
         config_name: str = "",
         namespace: str = "",
         gpu_limits: Mapping[int, float] | None = None,
+        on_phase: Callable[[str, int, str], None] = lambda name, version, phase: None,
     ) -> None:
+        """`on_phase` hears which model and version is where in its load, e.g. warming up."""
         self._backends = backends
         self._services = services
         self._auto_complete = auto_complete
@@ -75,6 +78,7 @@ class ModelLoader:
         self._config_name = config_name
         self._namespace = namespace
         self._gpu_limits = gpu_limits or {}
+        self._on_phase = on_phase
         self._agents = AgentRegistry()
         self._ensembles = EnsembleBackend()
 
@@ -127,7 +131,8 @@ class ModelLoader:
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
         context, backend = await loop.run_in_executor(threads, self._complete, prepared, version)
-        model = await Model.load(context, backend, self._services)
+        tell = partial(self._on_phase, prepared.source.name, version)
+        model = await Model.load(context, backend, self._services, on_phase=tell)
         model.namespace = self._namespace
         return model
 

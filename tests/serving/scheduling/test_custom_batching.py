@@ -99,8 +99,8 @@ async def test_the_state_of_the_model_is_made_once_and_ends_with_the_scheduler(t
 @pytest.mark.parametrize(
     ("function", "batches"),
     [
-        ("batch_initialize", ["r0: custom", "r1: queue_empty"]),
-        ("batch_include_request", ["r0: custom", "r1: queue_empty"]),
+        ("batch_initialize", ["r0: custom", "r1: custom"]),
+        ("batch_include_request", ["r0: custom", "r1: custom"]),
         ("batch_finalize", ["r0 r1: queue_empty"]),
     ],
 )
