@@ -17,6 +17,7 @@ from serving.errors import NotFoundError
 # Views by name of the config parameter `try_it`; the modules are in static/js/try_it.
 VIEWS = {
     "file_ends": "Drop a file",
+    "image_text": "Read an image",
     "speech_chunks": "Listen",
     "text": "Text",
     "text_line_ctc": "Read a line",
@@ -26,11 +27,29 @@ MAX_EXAMPLE_ELEMENTS = 64
 MAX_LABEL_BYTES = 4 << 20
 
 
-def view_of(config: Mapping[str, Any]) -> str:
-    """The view that the config asks for, or empty; an unknown name falls back to the form."""
+def view_of(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+    """The view that the config asks for, or empty; an unknown name falls back to the form.
+
+    A config that asks for none still gets the view that its signature fits beyond doubt.
+    """
     parameters = config.get("parameters") or {}
     name = str((parameters.get("try_it") or {}).get("string_value", ""))
+    if not name:
+        return "image_text" if _reads_images(metadata) else ""
     return name if name in VIEWS else ""
+
+
+def _reads_images(metadata: Mapping[str, Any]) -> bool:
+    """One BYTES element in; texts and boxes of four corners out."""
+    inputs = [_tensor(item) for item in metadata.get("inputs", [])]
+    outputs = [_tensor(item) for item in metadata.get("outputs", [])]
+    takes_one = len(inputs) == 1 and all(dim in (-1, 1) for dim in inputs[0]["shape"])
+    return (
+        takes_one
+        and inputs[0]["datatype"] == "BYTES"
+        and any(item["datatype"] == "BYTES" for item in outputs)
+        and any(item["shape"][-2:] == [4, 2] for item in outputs)
+    )
 
 
 def description(

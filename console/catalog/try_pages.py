@@ -26,7 +26,7 @@ def try_model(request: HttpRequest, name: str) -> HttpResponse:
     described, problems = describe_somewhere(header)
     context |= {"problems": problems, "may_infer": has_role(request.user, Role.OPERATOR)}
     if described is not None:
-        special = try_it.view_of(described.config)
+        special = try_it.view_of(described.config, described.metadata)
         context |= {
             "model": try_it.description(name, described.metadata, described.config),
             "special": special,

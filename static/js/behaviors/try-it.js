@@ -8,6 +8,7 @@ import { TOKEN_NOTE, asCurl, asPython } from "../try_it/snippets.js";
 const VIEWS = {
   file_ends: () => import("../try_it/file_ends.js"),
   form: () => import("../try_it/form.js"),
+  image_text: () => import("../try_it/image_text.js"),
   speech_chunks: () => import("../try_it/speech_chunks.js"),
   text: () => import("../try_it/text.js"),
   text_line_ctc: () => import("../try_it/text_line_ctc.js"),
@@ -32,6 +33,7 @@ function context(page) {
   const { model } = page;
   return {
     model,
+    signal: page.abort.signal,
     send: (request, options) => send(page, request, options),
     settle: (count) => clear(page.answer, el("p", { class: "answer-line" }, stateMark("ok", "200 OK"), ` · ${count} requests, ${(page.total / count).toFixed(1)} ms each`)),
     labels: async (output) => (await fetch(`${model.labels_url}?output=${encodeURIComponent(output)}`).then((answer) => answer.json())).labels,

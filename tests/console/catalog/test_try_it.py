@@ -53,7 +53,23 @@ def test_outputs_say_whether_they_have_labels() -> None:
     ],
 )
 def test_only_known_views_are_opened(parameters: dict[str, Any], view: str) -> None:
-    assert try_it.view_of({"parameters": parameters}) == view
+    assert try_it.view_of({"parameters": parameters}, METADATA) == view
+
+
+READER: dict[str, Any] = {
+    "inputs": [{"name": "IMAGE", "datatype": "BYTES", "shape": [-1, 1]}],
+    "outputs": [
+        {"name": "TEXT", "datatype": "BYTES", "shape": [-1]},
+        {"name": "BOX", "datatype": "FP32", "shape": [-1, 4, 2]},
+    ],
+}
+
+
+def test_a_model_that_reads_images_is_known_by_its_signature() -> None:
+    assert try_it.view_of({}, READER) == "image_text"
+    without_boxes = READER | {"outputs": READER["outputs"][:1]}
+    assert try_it.view_of({}, without_boxes) == ""
+    assert try_it.view_of({"parameters": {"try_it": {"string_value": "form"}}}, READER) == ""
 
 
 def test_labels_are_the_lines_of_the_file_blanks_included(tmp_path: Path) -> None:

@@ -175,6 +175,83 @@ def test_a_drawn_line_is_read(served: FakeWorkerClient, open_page: Open) -> None
     assert (lowest, highest) == (-1.0, 1.0)
 
 
+READ = {
+    "outputs": [
+        {"name": "TEXT", "datatype": "BYTES", "shape": [2], "data": ["first line", "second"]},
+        {"name": "SCORE", "datatype": "FP32", "shape": [2], "data": [0.987, 0.75]},
+        {
+            "name": "BOX",
+            "datatype": "FP32",
+            "shape": [2, 4, 2],
+            "data": [20, 10, 200, 10, 200, 40, 20, 40, 20, 60, 120, 60, 120, 90, 20, 90],
+        },
+    ]
+}
+PASTE = """async () => {
+    const canvas = new OffscreenCanvas(320, 120);
+    canvas.getContext("2d").fillRect(0, 0, 10, 10);
+    const blob = await canvas.convertToBlob({ type: "image/png" });
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([blob], "pasted.png", { type: "image/png" }));
+    document.body.dispatchEvent(
+        new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true, cancelable: true }),
+    );
+}"""
+
+
+@pytest.fixture
+def reader(served: FakeWorkerClient, open_page: Open) -> Any:
+    """The page of a model that reads text, which is found by its signature alone."""
+    outputs = [("TEXT", "BYTES", [-1]), ("SCORE", "FP32", [-1]), ("BOX", "FP32", [-1, 4, 2])]
+    describe(served, "", [("IMAGE", "BYTES", [1])], outputs)
+    return open_page("/models/echo/try/")
+
+
+def test_the_lines_of_a_drawn_page_are_outlined_and_listed(reader: Any) -> None:
+    files: list[bytes] = []
+
+    def answer(route: Any) -> None:
+        files.append(sent_tensors(route.request)["IMAGE"])
+        route.fulfill(status=200, body=json.dumps(READ))
+
+    reader.route("**/v2/**", answer)
+    reader.get_by_role("button", name="Draw and read").click()
+    reader.get_by_text("2 lines of text").wait_for()
+
+    [content] = files
+    assert content[:12] == struct.pack("<I", len(content) - 4) + b"\x89PNG\r\n\x1a\n"
+    assert reader.get_by_role("row", name="1 first line 98.7 %").is_visible()
+    outlines = reader.locator(".text-box-line")
+    assert outlines.count() == 2
+    assert outlines.first.get_attribute("points") == "20,10 200,10 200,40 20,40"
+    reader.get_by_role("row", name="2 second").hover()
+    assert reader.locator(".text-box.is-current").get_attribute("data-line") == "1"
+
+
+def test_a_pasted_image_is_read(reader: Any) -> None:
+    reader.route("**/v2/**", lambda route: route.fulfill(status=200, body=json.dumps(READ)))
+    reader.get_by_role("button", name="Draw and read").wait_for()
+
+    reader.evaluate(PASTE)
+
+    reader.get_by_text("2 lines of text").wait_for()
+    assert reader.locator(".read-image canvas").get_attribute("width") == "320"
+
+
+def test_a_reader_without_boxes_and_scores_shows_its_text(
+    served: FakeWorkerClient, open_page: Open
+) -> None:
+    describe(served, "image_text", [("IMAGE", "BYTES", [1])], [("TEXT", "BYTES", [-1])])
+    page = open_page("/models/echo/try/")
+    body = json.dumps({"outputs": READ["outputs"][:1]})
+    page.route("**/v2/**", lambda route: route.fulfill(status=200, body=body))
+    page.get_by_role("button", name="Draw and read").click()
+
+    page.get_by_role("row", name="2 second").wait_for()
+    assert page.locator(".text-box").count() == 0
+    assert page.get_by_text("Confidence").count() == 0
+
+
 def test_text_goes_in_and_values_come_out(served: FakeWorkerClient, open_page: Open) -> None:
     describe(
         served,
