@@ -7,8 +7,8 @@ Behaviour after spec SCH-130..134.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,9 @@ from serving.instance.base import Batch, InstanceHost
 from serving.request import InferenceRequest, InputTensor
 from serving.request_checks import RequestChecks
 from serving.response import InferenceResponse
+from serving.scheduling.sequence.controls import ControlInputs
+from serving.scheduling.sequence.initial_state import read_initial_states
+from serving.scheduling.sequence.state import ImplicitState
 
 PHASE = "warming up"
 """How the index tells of it."""
@@ -34,11 +37,14 @@ class PreparedSample:
     sample: WarmupSample
     arrays: dict[str, NDArray[np.generic]]
     """One row of each input, shaped like its dims."""
+    added: Mapping[str, InputTensor] = field(default_factory=dict)
+    """What the sequence batcher would add to the first request of a sequence: controls, states."""
 
 
 def prepare(context: ModelContext) -> list[PreparedSample]:
     """Build the data of every sample. Raises ServingError naming sample, input and cause."""
     prepared = []
+    added = _added_by_sequence_batcher(context) if context.spec.warmup else {}
     for sample in context.spec.warmup:
         if sample.batch_size == 0:
             continue
@@ -48,8 +54,19 @@ def prepare(context: ModelContext) -> list[PreparedSample]:
                 arrays[item.name] = _data(item, context.model_directory)
             except (ServingError, OSError, ValueError) as error:
                 raise _failure(sample, f"input '{item.name}': {error}") from error
-        prepared.append(PreparedSample(sample, arrays))
+        prepared.append(PreparedSample(sample, arrays, added))
     return prepared
+
+
+def _added_by_sequence_batcher(context: ModelContext) -> dict[str, InputTensor]:
+    spec = context.spec
+    request = InferenceRequest(spec.name, sequence_start=True, correlation_id=1)
+    controls = ControlInputs(spec)
+    if controls.takes_text_ids:
+        request.correlation_id = "1"
+    controls.apply(request)
+    ImplicitState(spec, read_initial_states(context)).start().feed(request)
+    return request.inputs
 
 
 async def run(
@@ -61,50 +78,63 @@ async def run(
     """Run all samples in order on one instance. Raises ServingError with the sample and cause."""
     for prepared in samples:
         for _ in range(prepared.sample.count):
-            request = _request(prepared, context)
-            try:
-                checks.check(request)
-            except ServingError as error:
-                raise _failure(prepared.sample, error.message) from error
-            response = await _execute(host, request)
-            if response.error is not None:
-                raise _failure(prepared.sample, response.error.message) from response.error
+            requests = _requests(prepared, context)
+            for request in requests:
+                try:
+                    checks.check(request)
+                except ServingError as error:
+                    raise _failure(prepared.sample, error.message) from error
+            for response in await _execute(host, requests):
+                if response.error is not None:
+                    raise _failure(prepared.sample, response.error.message) from response.error
 
 
-async def _execute(host: InstanceHost, request: InferenceRequest) -> InferenceResponse:
+async def _execute(
+    host: InstanceHost, requests: Sequence[InferenceRequest]
+) -> list[InferenceResponse]:
+    """Each request's final response, or its first error."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[InferenceResponse] = loop.create_future()
+    answers: dict[InferenceRequest, asyncio.Future[InferenceResponse]] = {
+        request: loop.create_future() for request in requests
+    }
     done: asyncio.Future[None] = loop.create_future()
 
-    def deliver(_: InferenceRequest, response: InferenceResponse) -> None:
-        if (response.is_final or response.error) and not answer.done():
-            answer.set_result(response)
+    def deliver(request: InferenceRequest, response: InferenceResponse) -> None:
+        if (response.is_final or response.error) and not answers[request].done():
+            answers[request].set_result(response)
 
     def executed(_: Batch) -> None:
         if not done.done():  # the warm-up has been given up
             done.set_result(None)
 
-    request.deliver = deliver
-    host.execute(Batch([request], request.batch_size, "warm-up"), executed)
+    for request in requests:
+        request.deliver = deliver
+    host.execute(Batch(list(requests), len(requests), "warm-up"), executed)
     await done
-    return await answer
+    return await asyncio.gather(*answers.values())
 
 
-def _request(prepared: PreparedSample, context: ModelContext) -> InferenceRequest:
-    sample = prepared.sample
-    request = InferenceRequest(context.spec.name, context.version, id=f"warm-up {sample.name}")
-    for item in sample.inputs:
-        array = prepared.arrays[item.name]
-        if context.spec.has_batch_axis:
-            array = np.repeat(array[np.newaxis], sample.batch_size, axis=0)
-        elif sample.batch_size > 1:
-            raise _failure(
-                sample,
-                f"batch_size is {sample.batch_size}, but the model has max_batch_size 0: set it "
-                "to 1",
-            )
-        request.inputs[item.name] = InputTensor(item.name, item.datatype, array.shape, array)
-    return request
+def _requests(prepared: PreparedSample, context: ModelContext) -> list[InferenceRequest]:
+    """A batch of the sample: as in Triton, that many requests of one row each."""
+    sample, spec = prepared.sample, context.spec
+    limit = max(1, spec.max_batch_size)
+    if sample.batch_size > limit:
+        raise _failure(
+            sample,
+            f"batch_size is {sample.batch_size}, but the model has max_batch_size "
+            f"{spec.max_batch_size}: set it to {limit} at most",
+        )
+    requests = []
+    for number in range(sample.batch_size):
+        name = f"warm-up {sample.name} {number}"
+        request = InferenceRequest(spec.name, context.version, id=name)
+        for item in sample.inputs:
+            array = prepared.arrays[item.name]
+            if spec.has_batch_axis:
+                array = array[np.newaxis]
+            request.inputs[item.name] = InputTensor(item.name, item.datatype, array.shape, array)
+        requests.append(request)
+    return requests
 
 
 def _data(item: WarmupInput, model_directory: Path) -> NDArray[np.generic]:
