@@ -33,6 +33,10 @@ class ControlInputs:
                     self._tensor(control, control.true_value),
                 )
 
+    @property
+    def takes_text_ids(self) -> bool:
+        return self._id is not None and self._id.datatype.is_bytes
+
     def check_id(self, correlation_id: int | str) -> None:
         """Raises: InvalidArgumentError for text where the model takes a number, or the reverse."""
         if self._id is None:

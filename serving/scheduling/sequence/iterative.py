@@ -10,20 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container
 
-from serving.config.decode import ModelSpec
-from serving.config.scheduling import ControlKind
 from serving.request import InferenceRequest
 
 
 class IterativeIds:
     """The ids of sequences that the server opens itself."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, *, is_text: bool) -> None:
         self._numbers = itertools.count(1)
-        self._is_text = any(
-            control.kind is ControlKind.CORRID and control.datatype.is_bytes
-            for control in spec.sequence_batching.controls
-        )
+        self._is_text = is_text
 
     def begin(self, request: InferenceRequest, taken: Container[int | str]) -> None:
         """Make a request without an id the first of a sequence; others know what they do."""

@@ -59,7 +59,9 @@ class SequenceBatcher(DispatchingScheduler):
         batching = spec.sequence_batching
         self._controls = ControlInputs(spec)
         self._states = states
-        self._ids = IterativeIds(spec) if batching.is_iterative else None
+        self._ids: IterativeIds | None = None
+        if batching.is_iterative:
+            self._ids = IterativeIds(is_text=self._controls.takes_text_ids)
         self._rules = make_rules(spec, self._controls.filler)
         self._lanes = Lanes(
             pool, slots_of_instance(spec), preserve_ordering=batching.preserve_ordering
