@@ -246,7 +246,10 @@ class ModelStats:
 
 
 def statistics_json(name: str, version: int, snapshot: StatsSnapshot) -> dict[str, Any]:
-    """One row of "model_stats". Source: spec HTTP-F."""
+    """One row of "model_stats". Source: spec HTTP-F.
+
+    `batch_close_reasons` is Conch's own: why executed batches closed -> how often.
+    """
     batches = []
     for size, item in snapshot.batches.items():
         batches.append(
@@ -270,5 +273,6 @@ def statistics_json(name: str, version: int, snapshot: StatsSnapshot) -> dict[st
         },
         "response_stats": {},
         "batch_stats": batches,
+        "batch_close_reasons": dict(snapshot.close_reasons),
         "memory_usage": [],
     }

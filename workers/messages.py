@@ -83,6 +83,8 @@ class ModelSample(msgspec.Struct, frozen=True):
     compute_output_us: float = 0.0
     batch_sizes: dict[str, int] = {}
     """Executed batch size -> executions."""
+    close_reasons: dict[str, int] = {}
+    """Why a batch closed (full, preferred, delay, ...; see docs/reference/batching.md) -> how many."""
     latency_buckets: dict[str, int] = {}
     """Upper bound of a latency bucket in us -> requests; sums over models and time."""
 

@@ -63,6 +63,9 @@ def model_sample(name: str, version: int, interval: StatsSnapshot, queued: int) 
         batch_sizes={
             str(size): item.count for size, item in interval.batches.items() if item.count
         },
+        close_reasons={
+            reason: count for reason, count in interval.close_reasons.items() if count
+        },
         latency_buckets={
             str(bound): count
             for bound, count in zip(

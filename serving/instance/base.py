@@ -23,7 +23,13 @@ class Batch:
     batch_size: int
     """Sum of the requests' batch sizes."""
     reason: str = ""
-    """Why the batch closed: full, preferred, delay, shape, optional, priority, queue_empty."""
+    """Why the batch closed, counted for each model; empty where nothing is put together.
+
+    full: the next request does not fit, or the batch has its largest size; preferred: it has a
+    preferred size; delay: its oldest request has waited long enough; shape, optional, shape_tensor:
+    the next request differs in that; custom: the model's batch strategy refused the next one;
+    queue_empty: nothing else waited. Sequences have their own reasons.
+    """
     times: ExecutionTimes = field(default_factory=ExecutionTimes)
     rescheduled: list[InferenceRequest] = field(default_factory=list)
     """Those that the instance wants to execute again: filled before `done`, they have no answer."""

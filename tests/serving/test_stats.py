@@ -108,7 +108,7 @@ def test_bounds_grow_evenly_and_cover_two_minutes():
 def test_the_json_row_has_the_fields_of_the_statistics_extension():
     stats = ModelStats()
     succeed(stats, 5)
-    stats.record_execution(8, "", 1, 2, 3)
+    stats.record_execution(8, "full", 1, 2, 3)
 
     row = statistics_json("m", 3, stats.snapshot())
 
@@ -123,7 +123,9 @@ def test_the_json_row_has_the_fields_of_the_statistics_extension():
             "compute_output": {"count": 1, "ns": 3},
         }
     ]
+    assert row["batch_close_reasons"] == {"full": 1}
     assert set(row) == {
+        "batch_close_reasons",
         "name",
         "version",
         "last_inference",

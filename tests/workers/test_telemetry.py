@@ -30,7 +30,7 @@ def test_sample_holds_what_happened_since_the_last_one():
 
     model.stats.record_success(2_000_000, 400_000, 100_000, 300_000, 200_000)
     model.stats.record_success(2_000_000, 600_000, 100_000, 300_000, 200_000)
-    model.stats.record_execution(8, "full", 1, 2, 3)
+    model.stats.record_execution(8, "delay", 1, 2, 3)
     model.stats.record_failure(FailureReason.BACKEND, 10)
     model.stats.record_failure(FailureReason.REJECTED, 10)
     [sample] = sampler.sample([model])
@@ -40,6 +40,7 @@ def test_sample_holds_what_happened_since_the_last_one():
     assert (sample.inference_count, sample.execution_count) == (8, 1)
     assert (sample.queue_us, sample.compute_output_us) == (500.0, 200.0)
     assert sample.batch_sizes == {"8": 1}
+    assert sample.close_reasons == {"delay": 1}
     assert sum(sample.latency_buckets.values()) == 2
     [bound] = map(int, sample.latency_buckets)
     assert 2000 <= bound < 2400
