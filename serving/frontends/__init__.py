@@ -58,13 +58,13 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
             opened.http = HttpServer(HttpRoutes(server, options, memory), limits)
             await opened.http.start(options.http_address, options.http_port)
         if options.allow_metrics:
-            opened.metrics = HttpServer(MetricsRoutes(server), HttpLimits(max_body_size=0))
+            opened.metrics = HttpServer(MetricsRoutes(server, options), HttpLimits(max_body_size=0))
             await opened.metrics.start(options.metrics_address, options.metrics_port)
         if options.allow_grpc:
             # grpc costs 0.1 s and threads of its own: only where it is wanted.
             from serving.frontends.grpc_server import GrpcServer
 
-            opened.grpc = GrpcServer(server, memory)
+            opened.grpc = GrpcServer(server, memory, options.grpc)
             await opened.grpc.start(options.grpc_address, options.grpc_port)
     except BaseException:
         await opened.stop()

@@ -14,24 +14,48 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from serving.frontends.grpc_parsing import TolerantRegistrar
+from serving.frontends.grpc_restricted import RestrictedCalls
 from serving.frontends.grpc_service import GrpcService
+from serving.options import GrpcOptions
 
 if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.server import ModelServer
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
-_OPTIONS = [
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 7_200_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.max_pings_without_data", 2),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 300_000),
-    ("grpc.http2.max_ping_strikes", 2),
-]
+
+
+def _channel_options(options: GrpcOptions) -> list[tuple[str, int]]:
+    found = [
+        ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", options.keepalive_time_ms),
+        ("grpc.keepalive_timeout_ms", options.keepalive_timeout_ms),
+        ("grpc.keepalive_permit_without_calls", int(options.keepalive_permit_without_calls)),
+        ("grpc.http2.max_pings_without_data", options.max_pings_without_data),
+        (
+            "grpc.http2.min_recv_ping_interval_without_data_ms",
+            options.min_recv_ping_interval_ms,
+        ),
+        ("grpc.http2.max_ping_strikes", options.max_ping_strikes),
+        ("grpc.default_compression_level", options.response_compression_level),
+    ]
+    if options.max_connection_age_s:
+        found.append(("grpc.max_connection_age_ms", options.max_connection_age_s * 1000))
+        if options.max_connection_age_grace_s is not None:
+            grace_ms = options.max_connection_age_grace_s * 1000
+            found.append(("grpc.max_connection_age_grace_ms", grace_ms))
+    return found
+
+
+def _credentials(options: GrpcOptions) -> grpc.ServerCredentials:
+    """Raises OSError naming the file that cannot be read."""
+    assert options.server_cert is not None
+    assert options.server_key is not None
+    root = None if options.root_cert is None else options.root_cert.read_bytes()
+    pair = (options.server_key.read_bytes(), options.server_cert.read_bytes())
+    return grpc.ssl_server_credentials([pair], root, options.use_ssl_mutual)
 
 
 class _ClientsFaults(logging.Filter):
@@ -51,10 +75,12 @@ _clients_faults = _ClientsFaults()
 
 
 class GrpcServer:
-    def __init__(self, server: ModelServer, memory: ClientMemory) -> None:
+    def __init__(self, server: ModelServer, memory: ClientMemory, options: GrpcOptions) -> None:
         self.port = 0
+        self._options = options
         logging.getLogger("grpc._cython.cygrpc").addFilter(_clients_faults)  # once, however often
-        self._server = grpc.aio.server(options=_OPTIONS)
+        guards = [RestrictedCalls(options.restricted)] if options.restricted else []
+        self._server = grpc.aio.server(interceptors=guards, options=_channel_options(options))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
             GrpcService(server, memory), TolerantRegistrar(self._server)
         )
@@ -64,7 +90,11 @@ class GrpcServer:
         """Listen. Raises OSError when the address is taken."""
         host = f"[{address}]" if ":" in address else address
         try:
-            self.port = self._server.add_insecure_port(f"{host}:{port}")
+            if self._options.use_ssl:
+                credentials = _credentials(self._options)
+                self.port = self._server.add_secure_port(f"{host}:{port}", credentials)
+            else:
+                self.port = self._server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
             raise OSError(f"cannot listen on {host}:{port} for gRPC: {error}") from None
         await self._server.start()

@@ -37,6 +37,11 @@ class HttpRequest:
     def path(self) -> bytes:
         return self.target.partition(b"?")[0]
 
+    def header(self, name: str) -> str | None:
+        """By its name in lower case."""
+        value = self.headers.get(name.encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
 
 @dataclass(slots=True)
 class HttpResponse:

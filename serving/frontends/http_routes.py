@@ -31,6 +31,7 @@ from serving.frontends.http_repository import RepositoryRoutes
 from serving.options import FrontendOptions
 from serving.protocol.parameters import version_number
 from serving.protocol.v2_json import parse_json
+from serving.restrictions import Restrictions
 
 if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_Route = tuple[Handler, str, int]
 _MODEL_PATH = re.compile(
     r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?(?P<rest>/[a-z_/]+)?"
 )
@@ -62,9 +64,10 @@ class HttpRoutes:
         self._server = server
         self._infer = InferRoute(server, options, memory)
         self._memory = MemoryRoutes(memory)
+        self._restrictions = Restrictions(options.http_restricted)
         self._generate = GenerateRoutes(server, options)
         self._repository = RepositoryRoutes(server)
-        self._routes: dict[tuple[bytes, bytes], tuple[Handler, str, int]] = {}
+        self._routes: dict[tuple[bytes, bytes], _Route] = {}
         self._fixed: dict[str, dict[bytes, Handler]] = {
             "/v2": {b"GET": self._server_metadata},
             "/v2/health/live": {b"GET": self._live},
@@ -88,7 +91,7 @@ class HttpRoutes:
         key = (request.method, request.path)
         route = self._routes.get(key)
         if route is None:
-            route = self._find(*key)
+            route = self._restricted(self._find(*key), key[1])
             if route[0] is not _not_found and len(key[1]) <= _MAX_CACHED_PATH_SIZE:
                 if len(self._routes) >= _MAX_CACHED_ROUTES:
                     self._routes.clear()  # names that somebody invents must not keep real ones out
@@ -103,12 +106,28 @@ class HttpRoutes:
             reply(text_error(500, "internal error, see the server's log"))
         return None
 
+    def _restricted(self, route: _Route, raw_path: bytes) -> _Route:
+        """The route, with a look at the header first where its kind of call is restricted."""
+        handler, model, version = route
+        category = _category(raw_path) if self._restrictions else ""
+        if not category or handler is _not_found:
+            return route
+
+        def checked(request: HttpRequest, reply: Reply, model: str, version: int) -> Cancel | None:
+            missing = self._restrictions.missing(category, request.header)
+            if not missing:
+                return handler(request, reply, model, version)
+            reply(text_error(403, f"This API is restricted, expecting header '{missing}'"))
+            return None
+
+        return checked, model, version
+
     def refuse_head(self, request: HttpRequest, content_length: int) -> HttpResponse | None:
         if request.path.endswith(b"/infer"):
             return self._infer.refuse_head(request, content_length)
         return None
 
-    def _find(self, method: bytes, raw_path: bytes) -> tuple[Handler, str, int]:
+    def _find(self, method: bytes, raw_path: bytes) -> _Route:
         path = _ABSOLUTE.sub("", raw_path.decode("latin-1"), count=1)
         methods, model, version = self._lookup(path)
         if methods is None:
@@ -170,6 +189,39 @@ class HttpRoutes:
     def _statistics(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
         rows = self._server.model_statistics(model, version)
         reply(json_response({"model_stats": rows}))
+
+
+def _category(raw_path: bytes) -> str:
+    """The kind of call for --http-restricted-api, by the path alone. Source: spec HTTP-060."""
+    path = _ABSOLUTE.sub("", raw_path.decode("latin-1"), count=1)
+    if path == "/v2":
+        return "metadata"
+    for start, category in _FIXED_CATEGORIES.items():
+        if path.startswith(start):
+            return category
+    match = _MODEL_PATH.fullmatch(path)
+    return "" if match is None else _MODEL_CATEGORIES.get(match["rest"] or "", "")
+
+
+_FIXED_CATEGORIES = {
+    "/v2/health/": "health",
+    "/v2/models/stats": "statistics",
+    "/v2/repository": "model-repository",
+    "/v2/systemsharedmemory": "shared-memory",
+    "/v2/cudasharedmemory": "shared-memory",
+    "/v2/trace/": "trace",
+    "/v2/logging": "logging",
+}
+_MODEL_CATEGORIES = {
+    "": "metadata",
+    "/ready": "health",
+    "/config": "model-config",
+    "/stats": "statistics",
+    "/infer": "inference",
+    "/generate": "inference",
+    "/generate_stream": "inference",
+    "/trace/setting": "trace",
+}
 
 
 def _not_found(request: HttpRequest, reply: Reply, model: str, version: int) -> None:

@@ -21,20 +21,20 @@ from serving.frontends.http_messages import (
     Reply,
     text_error,
 )
+from serving.options import FrontendOptions
 from serving.stats import StatsSnapshot
 
 if TYPE_CHECKING:
     from serving.model import Model
     from serving.server import ModelServer
 
-_SAMPLE_INTERVAL_S = 2.0
-
 
 class MetricsRoutes:
     """GET /metrics; every other path answers 200 with nothing, as Triton's does."""
 
-    def __init__(self, server: ModelServer) -> None:
+    def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
         self._server = server
+        self._options = options
         self._host = _HostSampler()
         self._gpus: Sequence[devices.GpuSample] = ()
         self._sampled_at = float("-inf")
@@ -53,12 +53,13 @@ class MetricsRoutes:
 
     def _page(self) -> str:
         now = time.monotonic()
-        if now - self._sampled_at >= _SAMPLE_INTERVAL_S:
+        options = self._options
+        if (now - self._sampled_at) * 1000 >= options.metrics_interval_ms:
             self._sampled_at = now
-            self._gpus = devices.sample_gpus()
+            self._gpus = devices.sample_gpus() if options.allow_gpu_metrics else ()
             self._host.sample()
         models = [_Counters(model) for model in self._server.metrics_models()]
-        return metrics.render(models, self._gpus, self._host)
+        return metrics.render(models, self._gpus, self._host if options.allow_cpu_metrics else None)
 
 
 @dataclass(slots=True)
