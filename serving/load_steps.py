@@ -20,6 +20,8 @@ from serving.config.decode import SchedulerKind
 from serving.config.json_form import to_json
 from serving.errors import ModelLoadError, ServingError, UnavailableError, UnsupportedError
 from serving.scheduling.custom_batching import BatchStrategy
+from serving.scheduling.sequence.initial_state import read_initial_states
+from serving.scheduling.sequence.state import ImplicitState
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -83,6 +85,7 @@ class ModelFiles:
     labels: dict[str, list[str]]
     samples: list[warmup.PreparedSample]
     strategy: BatchStrategy | None
+    states: ImplicitState | None
 
     def close(self) -> None:
         """For a load that goes no further."""
@@ -96,7 +99,13 @@ async def read_files(context: ModelContext, executor: Executor | None) -> ModelF
 
 def _read_files(context: ModelContext) -> ModelFiles:
     labels, samples = read_labels(context), warmup.prepare(context)
-    return ModelFiles(labels, samples, _strategy(context))
+    return ModelFiles(labels, samples, _strategy(context), _states(context))
+
+
+def _states(context: ModelContext) -> ImplicitState | None:
+    if not context.spec.states:
+        return None
+    return ImplicitState(context.spec, read_initial_states(context))
 
 
 def _strategy(context: ModelContext) -> BatchStrategy | None:

@@ -31,6 +31,7 @@ from serving.scheduling.base import Scheduler
 from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.ensemble import EnsembleScheduler
 from serving.scheduling.factory import make_scheduler
+from serving.scheduling.sequence.state import ImplicitState
 from serving.services import ModelServices
 from serving.stats import ModelStats
 
@@ -51,6 +52,7 @@ class Model:
         *,
         labels: dict[str, list[str]],
         strategy: BatchStrategy | None = None,
+        states: ImplicitState | None = None,
     ) -> None:
         self.name = context.spec.name
         self.version = context.version
@@ -75,7 +77,12 @@ class Model:
         self._checks = RequestChecks(context.spec)
         self._answers = Answers(context.spec, self._checks, self.stats, services.clock)
         self._scheduler: Scheduler = make_scheduler(
-            context.spec, self._pool, services, self._answers.record_execution, strategy
+            context.spec,
+            self._pool,
+            services,
+            self._answers.record_execution,
+            strategy=strategy,
+            states=states,
         )
         self._is_closing = False
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -113,7 +120,13 @@ class Model:
                 files.close()
                 raise
         model = cls(
-            context, backend, loaded, services, labels=files.labels, strategy=files.strategy
+            context,
+            backend,
+            loaded,
+            services,
+            labels=files.labels,
+            strategy=files.strategy,
+            states=files.states,
         )
         pool = model._pool
         try:
@@ -305,7 +318,6 @@ class Model:
             left = [host.name for host in hosts if not host.abandon(error)]
             self.left_running += left
             raise error from None
-
 
 
 async def _check(context: ModelContext, backend: Backend, gpu_count: int) -> bool:

@@ -84,6 +84,7 @@ async def run(
                     checks.check(request)
                 except ServingError as error:
                     raise _failure(prepared.sample, error.message) from error
+                _complete_sequence(request, prepared, context)
             for response in await _execute(host, requests):
                 if response.error is not None:
                     raise _failure(prepared.sample, response.error.message) from response.error
@@ -129,12 +130,27 @@ def _requests(prepared: PreparedSample, context: ModelContext) -> list[Inference
         name = f"warm-up {sample.name} {number}"
         request = InferenceRequest(spec.name, context.version, id=name)
         for item in sample.inputs:
-            array = prepared.arrays[item.name]
-            if spec.has_batch_axis:
-                array = array[np.newaxis]
-            request.inputs[item.name] = InputTensor(item.name, item.datatype, array.shape, array)
+            if item.name not in prepared.added:
+                request.inputs[item.name] = _tensor(item, prepared, context)
         requests.append(request)
     return requests
+
+
+def _complete_sequence(
+    request: InferenceRequest, prepared: PreparedSample, context: ModelContext
+) -> None:
+    """Controls and states: as the sample lists them, or as at the start of a sequence (SCH-133)."""
+    request.inputs.update(prepared.added)
+    for item in prepared.sample.inputs:
+        if item.name in prepared.added:
+            request.inputs[item.name] = _tensor(item, prepared, context)
+
+
+def _tensor(item: WarmupInput, prepared: PreparedSample, context: ModelContext) -> InputTensor:
+    array = prepared.arrays[item.name]
+    if context.spec.has_batch_axis:
+        array = array[np.newaxis]
+    return InputTensor(item.name, item.datatype, array.shape, array)
 
 
 def _data(item: WarmupInput, model_directory: Path) -> NDArray[np.generic]:

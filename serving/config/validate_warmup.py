@@ -61,7 +61,7 @@ def _check_input(
 ) -> None:
     label = f"warmup setting '{sample.name}', input '{name}'"
     declared = {known.name: known for known in report.config.input}
-    if declared and name not in declared:
+    if declared and name not in declared and name not in _of_sequences(report.config):
         report.error(
             path,
             f"{label}: the model has no such input",
@@ -100,6 +100,13 @@ def _check_input(
         )
     elif choice == "input_data_file" and datatype is not None:
         _check_file(report, f"{path}.input_data_file", label, item, datatype.size)
+
+
+def _of_sequences(config: pb.ModelConfig) -> set[str]:
+    """Controls and states: a sample may list them (SCH-133)."""
+    sequence = config.sequence_batching
+    names = {item.name for item in sequence.control_input}
+    return names | {item.input_name for item in sequence.state}
 
 
 def _check_file(

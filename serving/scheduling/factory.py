@@ -15,6 +15,7 @@ from serving.scheduling.default import DefaultScheduler
 from serving.scheduling.dynamic_batcher import DynamicBatcher
 from serving.scheduling.ensemble import EnsembleScheduler
 from serving.scheduling.sequence.scheduler import SequenceBatcher
+from serving.scheduling.sequence.state import ImplicitState
 from serving.services import ModelServices
 
 
@@ -23,9 +24,12 @@ def make_scheduler(
     pool: InstancePool,
     services: ModelServices,
     on_executed: Callable[[Batch], None],
+    *,
     strategy: BatchStrategy | None = None,
+    states: ImplicitState | None = None,
 ) -> Scheduler:
-    """`strategy` is the model's custom batching, for the dynamic batcher."""
+    """`strategy` is the model's custom batching, for the dynamic batcher; `states` its implicit
+    state, for the sequence batcher."""
     if spec.scheduler is SchedulerKind.ENSEMBLE:
         if services.calls is None:
             raise UnsupportedError(f"ensemble '{spec.name}' needs a server that has its models")
@@ -44,6 +48,7 @@ def make_scheduler(
             spec,
             pool,
             services.clock,
+            states=states,
             on_executed=on_executed,
             hold_until=hold_until("TRITONSERVER_DELAY_SCHEDULER"),
             hold_backlog=hold_until("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
