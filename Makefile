@@ -41,7 +41,7 @@ test: install-dev demo-models ## Install what tests need and run them all
 
 test-postgres: install-dev ## The console's tests on a real PostgreSQL
 	tests/install_system_packages.sh postgresql
-	tests/with_postgres.sh $(BIN)/pytest tests/console
+	tests/with_postgres.sh $(BIN)/pytest tests/console -m "not browser"
 
 check: install-dev ## Format, lint, types, import contracts, migrations, templates, docs
 	$(BIN)/ruff format --check .
