@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from serving.clock import Clock
 from serving.config.decode import ModelSpec
-from serving.errors import InternalError, ServingError
+from serving.errors import InternalError, InvalidArgumentError, ServingError
 from serving.instance.base import Batch
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
@@ -49,6 +49,12 @@ class Answers:
         """Answer whoever waits with `error`; what comes for them later is dropped."""
         for request in list(self.open):
             self.deliver(request, request.error_response(error))
+
+    def refuse(self, request: InferenceRequest, error: InvalidArgumentError) -> None:
+        """The scheduler found a mistake of the caller's: no failure of the model."""
+        self.open.discard(request)
+        self._stats.record_invalid()
+        call_back(request, request.error_response(error))
 
     def record_execution(self, batch: Batch) -> None:
         """`on_executed` of the scheduler."""
@@ -108,6 +114,10 @@ class Answers:
         total_ns = now_ns - times.request_start_ns
         if response.error is not None:
             self._stats.record_failure(response.error.failure_reason, total_ns)
+            return
+        if times.cache_hit_ns:
+            queued_ns = times.cache_start_ns - times.queue_start_ns
+            self._stats.record_cache_hit(total_ns, queued_ns, times.cache_hit_ns)
             return
         # A decoupled model may end a request before its execution has ended and stamped it.
         end_ns = times.compute_end_ns or now_ns

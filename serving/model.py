@@ -19,6 +19,7 @@ from serving.config.decode import ModelSpec, SchedulerKind
 from serving.config.protobuf import pb
 from serving.errors import (
     CancelledError,
+    InvalidArgumentError,
     ServingError,
     UnavailableError,
 )
@@ -27,10 +28,12 @@ from serving.instance_set import InstanceChange, InstanceSet
 from serving.leases import Leases
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
-from serving.scheduling.base import Scheduler
+from serving.scheduling import caching
 from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.ensemble import EnsembleScheduler
 from serving.scheduling.factory import make_scheduler
+from serving.scheduling.sequence.lanes import SlotUsage
+from serving.scheduling.sequence.scheduler import SequenceBatcher
 from serving.scheduling.sequence.state import ImplicitState
 from serving.services import ModelServices
 from serving.stats import ModelStats
@@ -53,6 +56,7 @@ class Model:
         labels: dict[str, list[str]],
         strategy: BatchStrategy | None = None,
         states: ImplicitState | None = None,
+        generation: bytes = b"",
     ) -> None:
         self.name = context.spec.name
         self.version = context.version
@@ -76,7 +80,7 @@ class Model:
         self._labels = labels
         self._checks = RequestChecks(context.spec)
         self._answers = Answers(context.spec, self._checks, self.stats, services.clock)
-        self._scheduler: Scheduler = make_scheduler(
+        scheduler = make_scheduler(
             context.spec,
             self._pool,
             services,
@@ -84,6 +88,10 @@ class Model:
             strategy=strategy,
             states=states,
         )
+        self._scheduler = caching.before(scheduler, context.spec, services, generation, self.stats)
+        self.ensemble = scheduler if isinstance(scheduler, EnsembleScheduler) else None
+        """None for any other model."""
+        self._generation = generation
         self._is_closing = False
         self._drain_timer: asyncio.TimerHandle | None = None
 
@@ -109,7 +117,7 @@ class Model:
         start_ns = time.monotonic_ns()
         with_phase = load_steps.LoadPhases(context.spec.name, context.version)
         has_file = context.spec.scheduler is not SchedulerKind.ENSEMBLE
-        is_child = await with_phase("check", _check(context, backend, services.gpu_count))
+        is_child = await with_phase("check", _check(context, backend, services))
         files = await with_phase("check", load_steps.read_files(context, services.executor))
         loaded: LoadedModel | None = None
         if has_file and not is_child:
@@ -119,6 +127,7 @@ class Model:
             except BaseException:
                 files.close()
                 raise
+        generation = await with_phase("check", caching.new_generation(context, services))
         model = cls(
             context,
             backend,
@@ -127,6 +136,7 @@ class Model:
             labels=files.labels,
             strategy=files.strategy,
             states=files.states,
+            generation=generation,
         )
         pool = model._pool
         try:
@@ -169,6 +179,17 @@ class Model:
         return self._scheduler.queued_count
 
     @property
+    def slot_usage(self) -> SlotUsage | None:
+        """Of a sequence model; None for any other."""
+        scheduler = self._scheduler
+        return scheduler.slot_usage if isinstance(scheduler, SequenceBatcher) else None
+
+    def serves_sequence(self, correlation_id: int | str) -> bool:
+        """A sequence with this id has begun here and not ended."""
+        scheduler = self._scheduler
+        return isinstance(scheduler, SequenceBatcher) and scheduler.serves(correlation_id)
+
+    @property
     def instance_count(self) -> int:
         return len(self._pool.hosts)
 
@@ -185,12 +206,6 @@ class Model:
         if labels is None and self.ensemble is not None:
             return self.ensemble.labels_of(output_name)
         return labels or []
-
-    @property
-    def ensemble(self) -> EnsembleScheduler | None:
-        """None for any other model."""
-        scheduler = self._scheduler
-        return scheduler if isinstance(scheduler, EnsembleScheduler) else None
 
     def infer(self, request: InferenceRequest) -> None:
         """Take the request; every outcome comes through `request.on_response`."""
@@ -209,6 +224,8 @@ class Model:
             if request.is_cancelled:
                 raise CancelledError(f"the request to model '{self.name}' was cancelled")
             self._scheduler.enqueue(request)
+        except InvalidArgumentError as error:
+            self._answers.refuse(request, error)
         except ServingError as error:
             self._answers.deliver(request, request.error_response(error))
 
@@ -220,7 +237,7 @@ class Model:
         """
         with_phase = load_steps.LoadPhases(self.name, self.version)
         loop = asyncio.get_running_loop()
-        await with_phase("check", _check(context, self._backend, self._services.gpu_count))
+        await with_phase("check", _check(context, self._backend, self._services))
         reading = loop.run_in_executor(self._services.executor, warmup.prepare, context)
         samples = await with_phase("check", reading)
         change = self._instances.change_to(
@@ -256,6 +273,8 @@ class Model:
         finally:
             if self._drain_timer is not None:
                 self._drain_timer.cancel()
+        if self._services.cache is not None and self._generation:
+            self._services.cache.forget(self._generation)
         loaded, self._loaded = self._loaded, None
         if not self.left_running:  # their threads may still use it
             await load_steps.unload(loaded, self._services.executor)
@@ -320,6 +339,6 @@ class Model:
             raise error from None
 
 
-async def _check(context: ModelContext, backend: Backend, gpu_count: int) -> bool:
-    model_hosts.check_supported(context.spec, gpu_count)
+async def _check(context: ModelContext, backend: Backend, services: ModelServices) -> bool:
+    model_hosts.check_supported(context.spec, services)
     return model_hosts.runs_in_child(context, backend)

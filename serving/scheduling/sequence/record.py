@@ -61,3 +61,15 @@ class Sequence:
         self.running.deliver = self.deliver
         self.waiting.appendleft(self.running)
         self.running = self.deliver = None
+
+    def cut(self, request: InferenceRequest) -> tuple[list[InferenceRequest], bool]:
+        """Take `request` and what cannot go on without it out of the line.
+
+        Returns: those requests, and whether the sequence starts again behind them.
+        """
+        line = list(self.waiting)
+        first = line.index(request)
+        rest = (number for number in range(first + 1, len(line)) if line[number].sequence_start)
+        last = next(rest, len(line))
+        self.waiting = deque(line[:first] + line[last:])
+        return line[first:last], last < len(line)

@@ -293,33 +293,36 @@ class SequenceBatcher(DispatchingScheduler):
                 "it had waited for a free slot for longer than its timeout",
             )
 
-    def _end(self, sequence: Sequence, error: ServingError, reason: str, *, start: int = 0) -> None:
-        """Answer what waits with `error`, from place `start` on; what runs goes on, and no more."""
-        gone = list(sequence.waiting)[start:]
-        for _ in gone:
-            sequence.waiting.pop()
+    def _end(self, sequence: Sequence, error: ServingError, reason: str) -> None:
+        """Answer what waits with `error`; what runs goes on, and no more."""
+        gone = list(sequence.waiting)
+        sequence.waiting.clear()
         self._seal(sequence, reason)
-        for request in gone:
-            self._queue.remove(request)
-            del self._sequence_of[request]
-            if sequence.lane is not None:
-                sequence.lane.ready.pop(request, None)
-        if sequence.running is None and not sequence.waiting:
-            self._close(sequence)
-        for request in gone:
-            self._answer(request, error)
+        self._drop(sequence, gone, error)
 
     def _cancel(self, request: InferenceRequest) -> None:
         """`on_cancel` of a waiting request: those behind it cannot go on without it."""
         sequence = self._sequence_of.get(request)
         if sequence is None or request not in sequence.waiting:
             return
-        self._end(
-            sequence,
-            cancelled(self._model_name, sequence),
-            "one of its requests was cancelled",
-            start=sequence.waiting.index(request),
-        )
+        gone, goes_on = sequence.cut(request)
+        if not goes_on:
+            self._seal(sequence, "one of its requests was cancelled")
+        self._drop(sequence, gone, cancelled(self._model_name, sequence))
+
+    def _drop(self, sequence: Sequence, gone: list[InferenceRequest], error: ServingError) -> None:
+        """Answer requests that have left the line of their sequence."""
+        for request in gone:
+            self._queue.remove(request)
+            del self._sequence_of[request]
+            if sequence.lane is not None:
+                sequence.lane.ready.pop(request, None)
+        if sequence.waiting:
+            self._offer(sequence, self._clock.now_ns())
+        elif sequence.running is None:
+            self._close(sequence)
+        for request in gone:
+            self._answer(request, error)
 
     def _fail_queued(self, error: ServingError) -> None:
         for sequence in list(dict.fromkeys([*self._open.values(), *self._sequence_of.values()])):

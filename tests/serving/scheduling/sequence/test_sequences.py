@@ -310,6 +310,34 @@ def test_a_cancelled_sequence_is_answered_cancelled(batching):
     assert sequencing.batcher.inflight_count == 0
 
 
+@both
+def test_a_sequence_that_started_again_outlives_the_cancellation_of_the_old_one(batching):
+    """SCH-067, SCH-052."""
+    sequencing = Sequencing(batching)
+    sequencing.send("1.1")
+    request = sequencing.send("1.2")
+    sequencing.send("new", correlation_id=1, sequence_start=True)
+    sequencing.turn()
+
+    request.cancel()
+    sequencing.run("1.3")
+
+    assert sequencing.rows() == ["1.1", "new", "1.3"]
+
+
+@both
+def test_when_the_next_request_is_cancelled_the_new_start_takes_its_place(batching):
+    """SCH-067, SCH-052."""
+    sequencing = Sequencing(batching)
+    request = sequencing.send("1.1")
+    sequencing.send("new", correlation_id=1, sequence_start=True)
+
+    request.cancel()
+    sequencing.turn()
+
+    assert sequencing.rows() == ["new"]
+
+
 def test_a_cancelled_sequence_leaves_the_backlog():
     """SCH-067, SCH-057."""
     sequencing = Sequencing(max_batch_size=1)
