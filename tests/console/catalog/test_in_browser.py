@@ -115,7 +115,8 @@ def test_a_choice_outlives_the_fresh_list_that_was_on_its_way(
     held: list[Any] = []
     page.route("**/models/", lambda route: held.append(route))
     page.evaluate("""() => {
-        document.addEventListener("htmx:afterRequest", () => { window.isAnswered = true; });
+        const mark = () => document.body.setAttribute("data-answered", "");
+        document.addEventListener("htmx:afterRequest", mark);
     }""")
     with page.expect_request("**/models/"):
         pass
@@ -123,7 +124,7 @@ def test_a_choice_outlives_the_fresh_list_that_was_on_its_way(
 
     [fresh] = held
     fresh.continue_()
-    page.wait_for_function("window.isAnswered")
+    page.locator("body[data-answered]").wait_for()
 
     assert page.get_by_label("Choose echo").is_checked()
 

@@ -163,7 +163,8 @@ def test_theme_chosen_in_the_account_wins_over_the_system(open_page: Open) -> No
 
     page.get_by_label("Dark").check()
 
-    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    # Not wait_for_function: it asks again by eval, which the content policy forbids.
+    page.locator("html[data-theme=dark]").wait_for()
 
 
 def test_person_logs_in_and_out(web: WebServer, open_page: Open) -> None:
