@@ -20,13 +20,16 @@ from console.core.lifespan import at_shutdown
 from console.gateway.access import Access, Denied, Headers
 from console.gateway.routes import Own, Refusal, Target, find_route
 from console.gateway.upstream import Connection, Head, Pool, UpstreamError
-from console.gateway.workers import NoWorkerError, Upstream, Workers
+from console.gateway.workers import NoWorkerError, Upstream, Workers, only
 
 logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+WORKER = b"x-conch-worker"
+"""Who answered; and, in a request, who is to answer: sequences stay with one worker."""
 
 # Of the connection, not of the message; and secrets of the console that a worker must not see.
 DROPPED = frozenset(
@@ -44,6 +47,7 @@ DROPPED = frozenset(
         b"content-length",
         b"authorization",
         b"cookie",
+        WORKER,
     }
 )
 DROPPED_OF_ANSWER = frozenset(
@@ -77,7 +81,7 @@ class Gateway:
             await _deny(send, denied)
             return
         try:
-            await self._forward(scope, route, _Body(scope, receive), send)
+            await self._forward(scope, route, _Body(scope, receive), send, headers.get(WORKER))
         except NoWorkerError as error:
             await send_error(send, error.status, str(error))
         except ClientGoneError:
@@ -87,10 +91,15 @@ class Gateway:
         fine = route.check == "live" or await self.workers.has_ready()
         await send_plain(send, 200 if fine else 503, b"")
 
-    async def _forward(self, scope: Scope, target: Target, body: _Body, send: Send) -> None:
+    async def _forward(
+        self, scope: Scope, target: Target, body: _Body, send: Send, worker: bytes | None
+    ) -> None:
         await body.start()
         last_error = ""
-        for upstream in await self.workers.candidates(target.model, target.version):
+        candidates = await self.workers.candidates(target.model, target.version)
+        if worker is not None:
+            candidates = only(worker.decode("latin-1"), candidates)
+        for upstream in candidates:
             try:
                 await self._try_worker(upstream, scope, body, send)
                 return
@@ -230,7 +239,7 @@ def request_head(scope: Scope, upstream: Upstream, body: _Body) -> bytes:
 
 def response_start(head: Head, upstream: Upstream) -> dict[str, Any]:
     headers = [pair for pair in head.headers if pair[0] not in DROPPED_OF_ANSWER]
-    headers.append((b"x-conch-worker", upstream.worker_id.encode()))
+    headers.append((WORKER, upstream.worker_id.encode()))
     return {"type": "http.response.start", "status": head.status, "headers": headers}
 
 

@@ -106,6 +106,18 @@ class Workers:
         self._read_at = time.monotonic()
 
 
+def only(worker_id: str, candidates: list[Upstream]) -> list[Upstream]:
+    """The one that the caller asks for. Raises NoWorkerError when it is not among them."""
+    found = [upstream for upstream in candidates if upstream.worker_id == worker_id]
+    if not found:
+        raise NoWorkerError(
+            503,
+            f"Worker {worker_id!r}, which the request asks for, does not serve it now: leave out "
+            "the header X-Conch-Worker, and start a sequence again",
+        )
+    return found
+
+
 def build_table(infos: list[WorkerInfo]) -> Table:
     table = Table()
     for info in infos:

@@ -3,6 +3,7 @@
 
 const ENCODER = new TextEncoder();
 const DECODER = new TextDecoder();
+const WORKER = "X-Conch-Worker";
 
 // Datatype -> typed array of its wire form. FP16 and BF16 travel as 16-bit patterns; BYTES is apart.
 const WIRE = {
@@ -215,9 +216,11 @@ export function csrfToken() {
   return (shared && JSON.parse(shared)["X-CSRFToken"]) || field || "";
 }
 
-// Sends one request; resolves to {json, outputs, millis, status}, rejects with InferenceError.
-export async function infer(url, request, { signal } = {}) {
+// Sends one request; resolves to {json, outputs, millis, status, worker}, rejects with InferenceError.
+// `worker` asks for the one that answered before: the requests of a sequence belong together.
+export async function infer(url, request, { signal, worker } = {}) {
   const { headers, body } = encodeRequest(request);
+  if (worker) headers[WORKER] = worker;
   const started = performance.now();
   let response;
   let bytes;
@@ -237,7 +240,7 @@ export async function infer(url, request, { signal } = {}) {
   const millis = performance.now() - started;
   if (!response.ok) throw new InferenceError(errorText(bytes, response.status), response.status, millis);
   const decoded = decodeResponse(bytes, response.headers.get("Inference-Header-Content-Length"));
-  return { ...decoded, millis, status: response.status };
+  return { ...decoded, millis, status: response.status, worker: response.headers.get(WORKER) };
 }
 
 function errorText(bytes, status) {

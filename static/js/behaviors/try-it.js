@@ -54,11 +54,11 @@ function context(page) {
   };
 }
 
-async function send(page, request, { isQuiet = false } = {}) {
+async function send(page, request, { isQuiet = false, worker } = {}) {
   const version = page.version?.value;
   const path = `${page.model.infer_path}${version ? `/versions/${version}` : ""}/infer`;
   if (!isQuiet) clear(page.answer, el("p", { class: "muted" }, "Waiting for the answer …"));
-  const answer = await infer(path, request, { signal: page.abort.signal });
+  const answer = await infer(path, request, { signal: page.abort.signal, worker });
   page.total = (page.total ?? 0) + answer.millis;
   if (!isQuiet) showAnswer(page.answer, answer, request, { isFolded: page.isFolded });
   if (!isQuiet || page.total === answer.millis) showSnippets(page, path, version, request);

@@ -16,7 +16,8 @@ export function asCurl(url, request) {
   if (inputs.some(({ data, datatype }) => data === null || datatype === "FP16" || datatype === "BF16")) return null;
   const outputs = request.outputs?.map(({ name, classification }) =>
     classification ? { name, parameters: { classification } } : { name });
-  const body = JSON.stringify({ inputs, ...(outputs && { outputs }) }).replaceAll("'", "'\\''");
+  const { parameters } = request;
+  const body = JSON.stringify({ ...(parameters && { parameters }), inputs, ...(outputs && { outputs }) }).replaceAll("'", "'\\''");
   return [
     `curl -sS '${url}' \\`,
     `  -H 'Authorization: Bearer YOUR_TOKEN' \\`,
@@ -50,10 +51,16 @@ export function asPython(base, modelName, version, request) {
   lines.push(
     `outputs = [${outputs.join(", ")}]`,
     `headers = {"Authorization": "Bearer YOUR_TOKEN"}`,
-    `result = client.infer(${quote(modelName)}, inputs, ${version ? `model_version=${quote(String(version))}, ` : ""}outputs=outputs, headers=headers)`,
+    `result = client.infer(${quote(modelName)}, inputs, ${version ? `model_version=${quote(String(version))}, ` : ""}outputs=outputs, ${pythonSequence(request)}headers=headers)`,
     ...(request.outputs ?? []).map(({ name }) => `print(${quote(name)}, result.as_numpy(${quote(name)}))`),
   );
   return `${lines.join("\n")}\n`;
+}
+
+// The arguments of a request that belongs to a sequence.
+function pythonSequence({ parameters = {} }) {
+  const items = ["sequence_id", "sequence_start", "sequence_end"].filter((name) => name in parameters);
+  return items.map((name) => `${name}=${pythonValue(parameters[name], name === "sequence_id" ? "" : "BOOL")}, `).join("");
 }
 
 function pythonData(input, dtype) {

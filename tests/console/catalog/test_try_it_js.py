@@ -200,6 +200,18 @@ def test_snippets_can_be_run_elsewhere(modules: Modules) -> None:
     assert 'model_version="2"' in python
 
 
+def test_snippets_keep_the_sequence_of_a_request(modules: Modules) -> None:
+    request = """{inputs: [{name: "x", datatype: "FP32", shape: [1], data: [1]}],
+        parameters: {sequence_id: 7, sequence_start: true, sequence_end: false}}"""
+
+    curl = modules.run("try_it/snippets.js", f"m.asCurl('http://c/v2', {request})")
+    python = modules.run("try_it/snippets.js", f"m.asPython('http://c:8080', 'm', '', {request})")
+
+    assert '"parameters":{"sequence_id":7,"sequence_start":true,"sequence_end":false}' in curl
+    compile(python, "snippet.py", "exec")
+    assert "sequence_id=7, sequence_start=True, sequence_end=False, headers" in python
+
+
 SCHEMA = {
     "root": "Config",
     "messages": {

@@ -111,36 +111,99 @@ def test_a_dropped_file_gets_its_type(served: FakeWorkerClient, open_page: Open)
     assert vector == expected_features(b"  #!/usr/bin/env python3\nprint('hello')\n\n")
 
 
-def test_the_state_of_one_window_goes_into_the_next(
-    served: FakeWorkerClient, open_page: Open
-) -> None:
-    describe(
-        served,
-        "speech_chunks",
-        [("input", "FP32", [-1, 576]), ("state", "FP32", [2, -1, 128]), ("sr", "INT64", [1])],
-        [("output", "FP32", [-1, 1]), ("stateN", "FP32", [2, -1, 128])],
-    )
+SPEECH = [("input", "FP32", [1, 576]), ("sr", "INT64", [1])], [("output", "FP32", [1, 1])]
+
+
+class PlayedSpeech:
+    """A model with state behind `/v2`: silent for 30 windows of a sequence, then loud."""
+
+    def __init__(self) -> None:
+        self.sequences: dict[int, list[tuple[bool, bool]]] = {}
+        """Id -> start and end of each request."""
+        self.workers: list[str | None] = []
+        """Who each request asks for."""
+
+    def __call__(self, route: Any) -> None:
+        request = route.request
+        length = int(request.headers["inference-header-content-length"])
+        parameters = json.loads(request.post_data_buffer[:length])["parameters"]
+        seen = self.sequences.setdefault(parameters["sequence_id"], [])
+        seen.append((parameters["sequence_start"], parameters["sequence_end"]))
+        self.workers.append(request.headers.get("x-conch-worker"))
+        assert len(sent_tensors(request)["input"]) == 4 * 576
+        loud = 0.9 if len(seen) > 30 else 0.1
+        answer = binary_answer({"output": ([1, 1], struct.pack("<f", loud))})
+        answer["headers"]["X-Conch-Worker"] = "w7"
+        route.fulfill(**answer)
+
+
+def test_a_sound_is_one_sequence_of_windows(served: FakeWorkerClient, open_page: Open) -> None:
+    describe(served, "speech_chunks", *SPEECH)
     page = open_page("/models/echo/try/")
-    states: list[float] = []
+    model = PlayedSpeech()
+    page.route("**/v2/**", model)
+    page.get_by_role("button", name="Hum").click()
+    page.locator(".verdict-word", has_text="Speech in 52.4 % of the time").wait_for()
+
+    ((sequence_id, flags),) = model.sequences.items()
+    assert 0 < sequence_id < 2**53
+    assert flags == [(True, False), *[(False, False)] * 61, (False, True)]
+    assert model.workers == [None, *["w7"] * 62]
+    assert page.get_by_role("cell", name="0.96", exact=True).is_visible()
+    assert "63 requests" in page.locator("[data-part=answer]").inner_text()
+    assert len(page.locator(".chart-line").get_attribute("points").split()) == 63
+
+
+def test_the_line_grows_while_the_answers_come(served: FakeWorkerClient, open_page: Open) -> None:
+    describe(served, "speech_chunks", *SPEECH)
+    page = open_page("/models/echo/try/")
+    model = PlayedSpeech()
+    held: list[Any] = []
 
     def answer(route: Any) -> None:
-        state = np.frombuffer(sent_tensors(route.request)["state"], "<f4")
-        states.append(float(state[0]))
-        loud = 0.9 if len(states) > 30 else 0.1
-        outputs = {
-            "output": ([1, 1], struct.pack("<f", loud)),
-            "stateN": ([2, 1, 128], (state + 1).tobytes()),
-        }
-        route.fulfill(**binary_answer(outputs))
+        if len(model.workers) == 20:
+            held.append(route)
+        else:
+            model(route)
 
     page.route("**/v2/**", answer)
     page.get_by_role("button", name="Hum").click()
-    page.locator(".verdict-word").wait_for()
+    page.locator(".verdict", has_text="0.6 of 2.0 s").wait_for()
 
-    assert states == [float(number) for number in range(63)]
-    assert page.locator(".verdict-word").inner_text() == "Speech in 52.4 % of the time"
-    assert page.get_by_role("cell", name="0.96", exact=True).is_visible()
-    assert "63 requests" in page.locator("[data-part=answer]").inner_text()
+    assert page.locator(".verdict-word").inner_text() == "Listening …"
+    assert len(page.locator(".chart-line").get_attribute("points").split()) == 20
+    model(held.pop())
+    page.locator(".verdict-word", has_text="Speech in").wait_for()
+
+
+def test_another_sound_ends_the_sequence_of_the_first(
+    served: FakeWorkerClient, open_page: Open
+) -> None:
+    describe(served, "speech_chunks", *SPEECH)
+    page = open_page("/models/echo/try/")
+    model = PlayedSpeech()
+    held: list[Any] = []
+
+    def answer(route: Any) -> None:
+        if len(model.workers) == 5 and not held:
+            held.append(route)
+        else:
+            model(route)
+
+    page.route("**/v2/**", answer)
+    page.get_by_role("button", name="Hum").click()
+    page.locator(".verdict", has_text="0.2 of 2.0 s").wait_for()
+    page.get_by_role("button", name="Voice-like sound").click()
+    page.locator(".verdict", has_text="Voice-like sound").wait_for()
+    model(held[0])
+    page.locator(".verdict-word", has_text="Speech in").wait_for()
+
+    first, second = model.sequences.values()
+    assert first[-1] == (False, True)
+    assert len(first) < 63
+    assert second[-1] == (False, True)
+    assert len(second) == 125
+    assert "125 requests" in page.locator(".verdict").inner_text()
 
 
 def test_a_drawn_line_is_read(served: FakeWorkerClient, open_page: Open) -> None:

@@ -129,6 +129,23 @@ async def test_workers_that_serve_the_model_take_turns(
     assert sorted(seen) == ["w1", "w1", "w2", "w2"]
 
 
+async def test_the_requests_of_a_sequence_stay_with_the_worker_that_they_name(
+    gateway: Gateway, fake_workers: FakeWorkerClient, infer_token: dict[str, str]
+) -> None:
+    named = {**infer_token, "X-Conch-Worker": "w2"}
+    async with WorkerPort() as first, WorkerPort() as second, client_of(gateway) as client:
+        fake_workers.infos = [serves(first, "w1"), serves(second, "w2")]
+        answers = [await client.post("/v2/models/m/infer", headers=named) for _ in range(4)]
+        fake_workers.infos = [serves(first, "w1")]
+        gateway.workers.forget()
+        while (lost := await client.post("/v2/models/m/infer", headers=named)).status_code == 200:
+            pass  # the table is refreshed in the background
+
+    assert {answer.headers["x-conch-worker"] for answer in answers} == {"w2"}
+    assert lost.status_code == 503
+    assert "'w2'" in lost.json()["error"]
+
+
 async def test_worker_that_cannot_be_reached_is_passed_over(
     gateway: Gateway, fake_workers: FakeWorkerClient, infer_token: dict[str, str]
 ) -> None:
