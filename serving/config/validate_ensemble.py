@@ -147,11 +147,49 @@ def _check_graph(report: Report, graph: _Graph) -> None:
                 "remove the entry, or read the tensor in a later step",
                 code="VAL-37",
             )
+    unwritten = False
     for tensor, (step, place) in graph.readers.items():
         if tensor not in graph.writers:
+            unwritten = True
             report.error(
                 place,
                 f"ensemble tensor '{tensor}' is unused: step {step} reads it, nothing writes it",
                 f"tensors written: {', '.join(sorted(graph.writers)) or 'none'}",
                 code="VAL-37",
             )
+    if not unwritten:
+        _check_progress(report)
+
+
+def _check_progress(report: Report) -> None:
+    """Steps that wait for each other never start, and what needs them never comes."""
+    there = {item.name for item in report.config.input}
+    waiting = dict(enumerate(report.config.ensemble_scheduling.step))
+    while ready := [
+        index for index, step in waiting.items() if there.issuperset(step.input_map.values())
+    ]:
+        for index in ready:
+            there.update(waiting.pop(index).output_map.values())
+    missing = [
+        (index, item.name)
+        for index, item in enumerate(report.config.output)
+        if any(item.name in step.output_map.values() for step in waiting.values())
+    ]
+    steps = ", ".join(str(index) for index in waiting)
+    for index, name in missing:
+        writer = next(step for step in waiting.values() if name in step.output_map.values())
+        tensor = next(item for item in writer.input_map.values() if item not in there)
+        report.error(
+            f"output[{index}]",
+            f"ensemble output '{name}' is not written: at least one of its depending tensors, "
+            f"'{tensor}', is not connected to the request",
+            f"steps that wait for each other and never start: {steps}",
+            code="VAL-36",
+        )
+    for index in waiting if not missing else ():
+        report.warning(
+            f"{_STEPS}[{index}]",
+            f"step {index} never runs: it waits for a tensor that comes of itself",
+            "remove the step, or let its inputs come from the request or an earlier step",
+            code="VAL-36",
+        )

@@ -324,6 +324,7 @@ def _check_decoupled(check: _Check) -> None:
             origin = index if is_decoupled else min(origins, default=REQUEST)
             for tensor in step.output_map.values():
                 check.origins.setdefault(tensor, origin)
+    _check_origins_of_outputs(check)
     decoupled = [
         step.model_name for step in check.steps if step.model_name in check.models.decoupled
     ]
@@ -331,6 +332,30 @@ def _check_decoupled(check: _Check) -> None:
         check.models.decoupled.add(check.name)
         words = f"the ensemble is decoupled, because its model '{decoupled[0]}' is"
         check.findings.append(Finding(Severity.NOTE, words, "", _STEPS, code="VAL-79"))
+
+
+def _check_origins_of_outputs(check: _Check) -> None:
+    """An answer holds all outputs: there must be one of each for every response of one model."""
+    outputs = check.config.output
+    known = [(index, item.name) for index, item in enumerate(outputs) if item.name in check.origins]
+    origins = {check.origins[name] for _, name in known}
+    if len(origins) <= 1:
+        return
+    told = ", ".join(f"'{name}' from {_origin_words(check, name)}" for _, name in known)
+    index = next(i for i, name in known if check.origins[name] != check.origins[known[0][1]])
+    check.error(
+        f"output[{index}]",
+        f"the outputs are originated from different decoupled models: {told}",
+        "let all outputs stem from one decoupled model, or from none",
+        "VAL-78",
+    )
+
+
+def _origin_words(check: _Check, tensor: str) -> str:
+    origin = check.origins[tensor]
+    if origin == REQUEST:
+        return "the request"
+    return f"step {origin} of model '{check.steps[origin].model_name}'"
 
 
 def _can_run(check: _Check, step: pb.ModelEnsembling.Step) -> bool:

@@ -233,3 +233,11 @@ def _may_succeed_later(error: BaseException | None) -> bool:
 def _give_up(task: asyncio.Task[T], late: Late[T]) -> None:
     task.add_done_callback(late)
     task.cancel()
+
+
+def reason_of(name: str, version: int, error: BaseException) -> str:
+    """For the index: why the version did not load."""
+    if isinstance(error, ServingError):
+        return error.message
+    logger.error("model '%s' version %d failed to load", name, version, exc_info=error)
+    return f"unexpected {type(error).__name__}: {error}"

@@ -98,7 +98,7 @@ class Lifecycle:
     def _fault(self, name: str) -> str:
         reasons = [self._failures.get(name, "")]
         reasons += [record.reason for record in self._records.get(name, {}).values()]
-        told = [reason for reason in reasons if reason and not is_unloaded(reason)]
+        told = [reason for reason in reasons if reason not in ("", UNLOADED)]
         return f" ({told[0]})" if told else ""
 
     # What an operator sees
@@ -212,8 +212,11 @@ class Lifecycle:
         self._failures[name] = reason
         self._on_change(self._failed_entry(name, reason))
 
-    def begin_unload(self, name: str, version: int) -> Model | None:
-        """Take a version out of routing. Returns its model, to drain; None if nothing served."""
+    def begin_unload(self, name: str, version: int, reason: str = "") -> Model | None:
+        """Take a version out of routing. Returns its model, to drain; None if nothing served.
+
+        `reason`: why nobody but the server wanted it; empty for a plain unload.
+        """
         self._failures.pop(name, None)
         model = self._ready.get(name, {}).pop(version, None)
         if model is None:
@@ -222,7 +225,7 @@ class Lifecycle:
                 self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
             return None
         self._choose_default(name)
-        self._set(name, version, VersionState.UNLOADING, model=model)
+        self._set(name, version, VersionState.UNLOADING, reason, model=model)
         return model
 
     def finish_unload(self, name: str, version: int, model: Model) -> None:
@@ -230,9 +233,8 @@ class Lifecycle:
         record = self._records.get(name, {}).get(version)
         if record is not None and record.model is model:
             left = model.left_running
-            self._set(
-                name, version, VersionState.UNAVAILABLE, left_running(left) if left else UNLOADED
-            )
+            reason = left_running(left) if left else record.reason or UNLOADED
+            self._set(name, version, VersionState.UNAVAILABLE, reason)
 
     def clear_failure(self, name: str) -> None:
         """Nobody wants the model any more: an old failure is no longer a fault."""
@@ -283,7 +285,7 @@ class Lifecycle:
             record.version,
             record.state.value,
             record.reason,
-            model.spec.backend if model is not None else "",
+            model.spec.backend or model.spec.platform if model is not None else "",
             model.instance_count if model is not None else 0,
             self.namespace,
         )

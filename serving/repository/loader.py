@@ -123,7 +123,7 @@ class ModelLoader:
             raise UnsupportedError("an ensemble needs a server that has its models")
         findings = ensembles.join(name, prepared.parsed, config, calls, self._namespace)
         config_file.refuse(findings)
-        return replace(prepared, config=config)
+        return prepared if config == prepared.config else replace(prepared, config=config)
 
     def _backend_of(self, config: pb.ModelConfig) -> Backend:
         return self._ensembles if is_ensemble(config) else self._backends.get(config.backend)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from serving.errors import InvalidArgumentError, ModelLoadError, ServingError, UnavailableError
 from serving.repository import override
 from serving.repository.agents import Action
-from serving.repository.attempts import Change, LoadAttempts
+from serving.repository.attempts import Change, LoadAttempts, reason_of
 from serving.repository.cloud.root import CloudRoot
-from serving.repository.drains import Drains
+from serving.repository.departures import Departures
 from serving.repository.index import index_rows
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.name_locks import NameLocks
 from serving.repository.parts import Parts
+from serving.repository.reviews import Reviews
 from serving.repository.roots import Roots
 from serving.repository.served import LoadPlan, Served, is_current, plan
 from serving.repository.source import (
@@ -35,7 +36,7 @@ from serving.repository.source import (
     discard,
     superseded,
 )
-from serving.repository.states import DUPLICATE, IndexEntry
+from serving.repository.states import DUPLICATE, UNLOADED, IndexEntry
 from serving.repository.storage import ModelStamp, stamp_model
 from serving.repository.tasks import Tasks, cancel
 
@@ -61,7 +62,6 @@ class RepositoryManager:
         self._lifecycle = lifecycle
         self._loader = loader
         self._tasks = Tasks()
-        self._drains = Drains()
         self._attempts = LoadAttempts(
             loader,
             threads,
@@ -71,9 +71,12 @@ class RepositoryManager:
             retries=load_retries,
         )
         self._locks = NameLocks()
-        self._parts = Parts(lifecycle, lambda name: self._load(name, LoadRequest()))
         self._load_timeout_s = load_timeout_s
         self._served: dict[str, Served] = {}
+        self._departures = Departures(lifecycle, self._served, self._tasks, self._attempts)
+        self._parts = Parts(lifecycle, self._load_part, self.serves)
+        self._reviews = Reviews(self._parts, self._served, loader, self._load, self._withdraw)
+        self._neighbours: Sequence[RepositoryManager] = ()
         self._is_closing = False
 
     # Operations
@@ -91,8 +94,17 @@ class RepositoryManager:
             raise InvalidArgumentError(
                 f"'config' must be specified for model file override of model '{name}'"
             )
-        await self._tasks.to_the_end(self._load(name, request), f"the load of model '{name}'")
-        self._parts.note_asked_for(name)
+        await self._tasks.to_the_end(
+            self._load_by_name(name, request), f"the load of model '{name}'"
+        )
+
+    async def _load_by_name(self, name: str, request: LoadRequest) -> None:
+        try:
+            await self._load(name, request)
+            self._parts.note_asked_for(name)
+        finally:
+            if not self._is_closing:
+                await self._reviews.run()
 
     async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
         """Load the named models, or all there are. Returns what failed and why."""
@@ -107,6 +119,11 @@ class RepositoryManager:
 
         await asyncio.gather(*(attempt(name) for name in wanted))
         return failed
+
+    def meet(self, neighbours: Sequence[RepositoryManager]) -> None:
+        """The managers of other namespaces, where parts may be that this one does not have."""
+        self._neighbours = neighbours
+        self._reviews.neighbours = [item._reviews for item in neighbours]
 
     async def has(self, name: str) -> bool:
         """Is there such a model on disk, or anything of it in the lifecycle?"""
@@ -144,13 +161,8 @@ class RepositoryManager:
             await asyncio.wait(attempts, timeout=timeout_s)
         for name in self._lifecycle.names():
             if ready := self._lifecycle.ready_versions(name):
-                self._retire(name, ready)
-        waiting = self._tasks.of_kind("drain")
-        if waiting:
-            await asyncio.wait(waiting, timeout=max(0.0, deadline - loop.time()))
-        is_clean = all(task.done() for task in waiting)
-        if not is_clean:
-            await self._drains.abandon_all(timeout_s, waiting)
+                self._departures.retire(name, ready)
+        is_clean = await self._departures.end(deadline, timeout_s)
         await cancel(self._tasks.all())
         for served in self._served.values():
             discard(served.source)
@@ -192,7 +204,8 @@ class RepositoryManager:
 
     # Loading
 
-    async def _load(self, name: str, request: LoadRequest) -> None:
+    async def _load(self, name: str, request: LoadRequest, *, anew: bool = False) -> None:
+        """`anew`: all versions, even if nothing of the model itself has changed."""
         async with self._locks.held(name):
             try:
                 source = await self._attempts.in_thread(lambda: self._find(name, request))
@@ -201,10 +214,10 @@ class RepositoryManager:
                     self._lifecycle.fail_model(name, DUPLICATE)
                 raise
             sound = self._lifecycle.sound_versions(name)
-            if is_current(self._served.get(name), source, sound):
+            if not anew and is_current(self._served.get(name), source, sound):
                 return
             try:
-                leaving = await self._load_from(source)
+                leaving = await self._load_from(source, anew=anew)
             except BaseException:
                 discard(source)
                 raise
@@ -230,7 +243,7 @@ class RepositoryManager:
         finally:
             self._lifecycle.end_fetch(name)
 
-    async def _load_from(self, source: Source) -> list[asyncio.Task[None]]:
+    async def _load_from(self, source: Source, *, anew: bool) -> list[asyncio.Task[None]]:
         """Returns what goes on afterwards: instances of served versions that are surplus."""
         name = source.name
         try:
@@ -245,7 +258,8 @@ class RepositoryManager:
             raise self._unprepared(name, f"{type(error).__name__}: {error}") from error
         selected = tuple(sorted(prepared.versions))
         sound = self._lifecycle.sound_versions(name)
-        todo = plan(self._served.get(name), prepared, selected, sound, self._loader)
+        before = None if anew else self._served.get(name)
+        todo = plan(before, prepared, selected, sound, self._loader)
         self._lifecycle.begin_load(name, todo.fresh)
         try:
             models, changes = await self._load_versions(prepared, todo)
@@ -265,6 +279,7 @@ class RepositoryManager:
             await self._parts.bring(prepared.source.name, prepared.parts)
             return self._loader.join(prepared) if prepared.parts else prepared
         except BaseException:
+            self._parts.note_waiting(prepared.source.name)
             self._attempts.tell(prepared, Action.LOAD_FAIL)
             raise
 
@@ -286,7 +301,7 @@ class RepositoryManager:
         reasons: dict[int, str] = {}
         for version, outcome in outcomes.items():
             if isinstance(outcome, BaseException):
-                reasons[version] = _reason(source.name, version, outcome)
+                reasons[version] = reason_of(source.name, version, outcome)
             elif isinstance(outcome, Change):
                 changes[version] = outcome
             else:
@@ -313,20 +328,22 @@ class RepositoryManager:
         before = self._served.get(name)
         replaced = self._lifecycle.finish_load(name, models)
         self._served[name] = Served(prepared, selected)
+        self._reviews.note(name)
+        self._parts.note_loaded(name)
         surplus = [
             entry.version
             for entry in self._lifecycle.entries(name)
             if entry.version is not None and entry.version not in selected
         ]
-        leaving = self._retire(name, surplus)
+        leaving = self._departures.retire(name, surplus)
         old = superseded(
             before.source if before is not None else None,
             prepared.source,
             is_partly_kept=len(models) < len(selected),
         )
-        leaving.append(self._tasks.spawn(self._put_away(replaced, old), "drain"))
+        leaving.append(self._departures.replace(replaced, old))
         if before is not None:
-            self._tasks.spawn(self._see_off(before, leaving), "drain")
+            self._departures.see_off(before, leaving)
         logger.info("model '%s' is ready: versions %s", name, list(selected))
 
     # Unloading
@@ -334,17 +351,16 @@ class RepositoryManager:
     async def _unload(self, name: str, version: int | None, *, with_parts: bool) -> None:
         names = [name]
         if version is None:
+            for user in self._parts.users(name):
+                await self._withdraw(user, f"{UNLOADED} with its part '{name}'")
             names = self._parts.leaving(name, with_parts=with_parts)
         for leaving in names:
             await self._unload_one(leaving, version)
+        await self._reviews.run()
 
     async def _unload_one(self, name: str, version: int | None) -> None:
         async with self._locks.held(name):
-            known = [
-                entry.version
-                for entry in self._lifecycle.entries(name)
-                if entry.version is not None
-            ]
+            known = self._known_versions(name)
             if version is None:
                 self._lifecycle.clear_failure(name)
             elif known and version not in known:
@@ -352,47 +368,32 @@ class RepositoryManager:
                     f"failed to unload version {version} of model '{name}': it has versions "
                     f"{', '.join(map(str, known))}"
                 )
-            self._retire(name, known if version is None else [version])
+            self._departures.retire(name, known if version is None else [version])
+            self._reviews.note(name)
 
-    def _retire(self, name: str, versions: Iterable[int]) -> list[asyncio.Task[None]]:
-        """Out of routing now; drained, closed and UNAVAILABLE when the tasks are done."""
-        retired = []
-        for version in versions:
-            model = self._lifecycle.begin_unload(name, version)
-            if model is not None:
-                retired.append(self._tasks.spawn(self._drain(name, version, model), "drain"))
-        if not self._lifecycle.ready_versions(name):
-            served = self._served.pop(name, None)
-            if served is not None:
-                self._tasks.spawn(self._see_off(served, retired, served.source), "drain")
-        return retired
+    def _known_versions(self, name: str) -> list[int]:
+        entries = self._lifecycle.entries(name)
+        return [entry.version for entry in entries if entry.version is not None]
 
-    async def _see_off(
-        self, served: Served, leaving: list[asyncio.Task[None]], source: Source | None = None
-    ) -> None:
-        """The model's agents are told; when all has left, its files go too."""
-        self._attempts.tell(served.prepared, Action.UNLOAD)
-        await asyncio.gather(*leaving, return_exceptions=True)
-        if source is not None:
-            discard(source)
-        told = self._attempts.tell(served.prepared, Action.UNLOAD_COMPLETE)
-        if told is not None:
-            await told
+    # Ensembles
 
-    async def _drain(self, name: str, version: int, model: Model) -> None:
-        await self._drains.close([model])
-        self._lifecycle.finish_unload(name, version, model)
-        logger.info("model '%s' version %d is unloaded", name, version)
+    def serves(self, name: str) -> bool:
+        """Is there a ready version, here or, of a model that is not here, in a neighbour?"""
+        if self._lifecycle.is_known(name) or not self._neighbours:
+            return bool(self._lifecycle.ready_versions(name))
+        return any(item._lifecycle.ready_versions(name) for item in self._neighbours)
 
-    async def _put_away(self, models: Iterable[Model], source: Source | None) -> None:
-        """Drain models that no longer get requests, then drop the files they came from."""
-        await self._drains.close(models)
-        if source is not None:
-            discard(source)
+    async def _load_part(self, name: str) -> None:
+        owner = self
+        if self._neighbours and not await self.has(name):
+            having = [item for item in self._neighbours if await item.has(name)]
+            owner = having[0] if having else self
+        await owner._load(name, LoadRequest())
 
-
-def _reason(name: str, version: int, error: BaseException) -> str:
-    if isinstance(error, ServingError):
-        return error.message
-    logger.error("model '%s' version %d failed to load", name, version, exc_info=error)
-    return f"unexpected {type(error).__name__}: {error}"
+    async def _withdraw(self, name: str, reason: str) -> None:
+        """Out of service until its parts fit again."""
+        self._parts.note_waiting(name)
+        async with self._locks.held(name):
+            if ready := self._lifecycle.ready_versions(name):
+                self._departures.retire(name, ready, reason)
+                self._reviews.note(name)

@@ -86,6 +86,8 @@ class Repositories:
 
     def __init__(self, managers: Sequence[RepositoryManager]) -> None:
         self.managers = list(managers)
+        for manager in self.managers:
+            manager.meet([item for item in self.managers if item is not manager])
 
     async def load(self, name: str, request: LoadRequest | None = None) -> None:
         """In every namespace that has the model. Raises the first ServingError of them."""

@@ -106,7 +106,8 @@ class Loader(Protocol[PreparedT]):
         """Blocking. Raises ServingError naming place and cause."""
 
     def join(self, prepared: PreparedT) -> PreparedT:
-        """Loop thread, when all parts serve: what they make of the model that needs them.
+        """Loop thread, when all parts serve: what they make of the model that needs them, or the
+        same object where that is what it was.
 
         Raises: ServingError naming what does not fit.
         """

@@ -17,6 +17,7 @@ PART = (
 )
 DECOUPLED = f"{PART} model_transaction_policy {{ decoupled: true }}"
 TWO_INPUTS = PART.replace("output {", 'input { name: "z" data_type: TYPE_FP32 dims: [4] } output {')
+SECOND_OUTPUT = 'output { name: "C" data_type: TYPE_FP32 dims: [4] }'
 OPTIONAL = TWO_INPUTS.replace('name: "z"', 'name: "z" optional: true')
 
 
@@ -129,6 +130,14 @@ def check(texts, **options):
             ),
             {"part": TWO_INPUTS, "d": DECOUPLED},
             "originated from different decoupled models",
+        ),
+        (
+            "VAL-78",
+            ensemble(
+                step("d", {"x": "A"}, {"y": "B"}), step("part", {"x": "A"}, {"y": "C"})
+            ).replace("ensemble_scheduling", f"§{SECOND_OUTPUT} ensemble_scheduling"),
+            {"part": PART, "d": DECOUPLED},
+            "'B' from step 0 of model 'd', 'C' from the request",
         ),
     ],
 )

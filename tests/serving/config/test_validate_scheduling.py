@@ -165,6 +165,7 @@ def test_rules_about_sequence_batching(code, body, words):
         ("VAL-33", ensemble(step("A", "B") + step("A", "B")), "only once"),
         ("VAL-35", ensemble(step("B", "B")), "is not used"),
         ("VAL-36", ensemble(step("A", ["A2"]) + step(["A2"], ["A3"]) + step(["A3"], "A")), None),
+        ("VAL-36", ensemble(step(["A", "b"], "B") + step("B", "b")), "'b', is not connected"),
         ("VAL-37", ensemble(step("A", ["B", "lost"])), "'lost' is unused: step 0 writes it"),
         ("VAL-37", ensemble(step("A", "B") + step(["x"], ["y"]) + step(["y"], ["A9"])), None),
     ],
@@ -175,3 +176,11 @@ def test_rules_about_ensembles(code, text, words):
     matching = [item for item in errors if item.code == code]
     assert matching
     assert words is None or words in matching[0].message
+
+
+def test_step_that_waits_for_itself_and_feeds_no_output_is_a_warning():
+    found = findings_of(ensemble(step("A", "B") + step(["x"], ["x"])))
+
+    (finding,) = [item for item in found if item.code == "VAL-36"]
+    assert finding.severity is Severity.WARNING
+    assert finding.field == "ensemble_scheduling.step[1]"

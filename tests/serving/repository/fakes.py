@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Collection
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +62,10 @@ class FakeLoader:
     most_at_once: int = 0
     is_stubborn: bool = False
     """Goes on when it is cancelled."""
+    misfits: dict[str, str] = field(default_factory=dict)
+    """Models that do not fit to their parts, and why."""
+    changes: Collection[str] = ()
+    """Models that have become something else because of their parts."""
 
     def prepare(self, source: Source) -> FakePrepared:
         self.prepared.append(source)
@@ -88,7 +92,10 @@ class FakeLoader:
         return model
 
     def join(self, prepared: FakePrepared) -> FakePrepared:
-        return prepared
+        name = prepared.source.name
+        if name in self.misfits:
+            raise InvalidArgumentError(self.misfits[name])
+        return replace(prepared) if name in self.changes else prepared
 
     def may_update(self, before: FakePrepared, after: FakePrepared, version: int) -> bool:
         return False

@@ -121,5 +121,91 @@ async def test_rep_066_unload_of_a_part_takes_its_users_out_of_service(bench):
     await bench.manager.unload("b")
 
     assert bench.ready() == ["a", "c"]
+    await bench.manager.settled()
+    entries = {entry.name: entry for entry in bench.manager.index()}
+    assert entries["other"].reason == entries["inner"].reason == "unloaded with its part 'b'"
+    assert bench.lifecycle.is_serving_everything()
+
+
+async def test_sch_092_part_that_is_loaded_again_brings_its_ensembles_back(bench):
     await bench.manager.load("outer")
+    await bench.manager.load("other")
+    await bench.manager.unload("b")
+
+    await bench.manager.load("b")
+
+    assert bench.ready() == ["a", "b", "c", "inner", "other", "outer"]
+
+
+async def test_sch_092_ensemble_that_was_unloaded_by_name_stays_out_when_its_part_comes(bench):
+    await bench.manager.load("other")
+    await bench.manager.unload("b")
+    await bench.manager.unload("other")
+
+    await bench.manager.load("b")
+
+    assert bench.ready() == ["b"]
+    assert {entry.reason for entry in bench.lifecycle.entries("other")} == {"unloaded"}
+
+
+async def test_sch_092_ensemble_comes_when_the_part_that_was_broken_is_mended(bench):
+    bench.write("b", content="broken")
+    with pytest.raises(ModelLoadError):
+        await bench.manager.load("other")
+
+    bench.write("b", content="well again")
+    await bench.manager.load("b")
+
+    assert bench.ready() == ["b", "other"]
+
+
+async def test_sch_092_ensemble_of_two_lost_parts_waits_for_both(bench):
+    await bench.manager.load("inner")
+    await bench.manager.unload("a")
+    await bench.manager.unload("b")
+
+    await bench.manager.load("a")
+    assert bench.ready() == ["a"]
+    await bench.manager.load("b")
+    assert bench.ready() == ["a", "b", "inner"]
+
+
+async def test_sch_092_replaced_part_that_no_longer_fits_takes_its_ensembles_out_of_service(bench):
+    await bench.manager.load("outer")
+    bench.loader.misfits = {"inner": "in ensemble 'inner', tensor 't' has an inconsistent shape"}
+    bench.write("a", content="y")
+
+    await bench.manager.load("a")
+
+    assert bench.ready() == ["a", "b", "c"]
+    await bench.manager.settled()
+    (entry,) = bench.lifecycle.entries("inner")
+    assert (entry.state, entry.reason) == ("UNAVAILABLE", bench.loader.misfits["inner"])
+    bench.loader.misfits = {}
+    bench.write("a", content="z")
+    await bench.manager.load("a")
     assert bench.ready() == ["a", "b", "c", "inner", "outer"]
+
+
+async def test_sch_092_ensemble_is_loaded_anew_when_a_part_changes_what_it_is(bench):
+    await bench.manager.load("outer")
+    bench.loader.changes = {"inner"}
+    bench.write("a", content="y")
+
+    await bench.manager.load("a")
+
+    assert bench.order().count("inner") == 2
+    assert bench.order().count("outer") == 1
+    await bench.manager.settled()
+    assert [model.is_closed for model in bench.loader.loaded if model.name == "inner"] == [
+        True,
+        False,
+    ]
+
+
+async def test_sch_092_poll_brings_ensembles_back_too(bench):
+    await bench.manager.poll_load("other")
+    await bench.manager.poll_unload("b")
+    assert bench.ready() == []
+    await bench.manager.poll_load("b")
+    assert bench.ready() == ["b", "other"]
