@@ -15,6 +15,7 @@ from serving.cli_absent import NOT_YET
 from serving.cli_forms import Option, OptionError
 from serving.cli_frontends import NO_EFFECT, frontend_options
 from serving.cli_options import BY_NAME, SUPPORTED
+from serving.host_policies import combined
 from serving.logging_setup import LogOptions
 from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
 
@@ -180,6 +181,7 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         exit_timeout_secs=values.get("exit-timeout-secs", default.exit_timeout_secs),
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,
+        host_policies=combined(values.all("host-policy")),
         cloud=_cloud_options(values),
     )
     return options, warnings

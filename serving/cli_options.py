@@ -12,6 +12,7 @@ from pathlib import Path
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path
 from serving.cli_frontends import FRONTEND_OPTIONS, no_effect_options
 from serving.errors import InvalidArgumentError
+from serving.host_policies import parse_setting
 from serving.options import ControlMode
 from serving.repository.cloud import url as cloud_url
 
@@ -53,6 +54,13 @@ def repository(text: str) -> Path | str:
         return str(cloud_url.parse(text))
     except InvalidArgumentError as error:
         raise OptionError(error.message) from None
+
+
+def host_policy(text: str) -> tuple[str, str, int | frozenset[int]]:
+    try:
+        return parse_setting(text)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
@@ -234,6 +242,15 @@ SUPPORTED: Sequence[Option] = (
         "<backend>,<key>=<value>",
         "Setting of a backend; <key>=<value> goes to all of them. Repeatable.",
         backend_setting,
+        is_repeatable=True,
+    ),
+    Option(
+        "host-policy",
+        "Backends",
+        "<name>,<setting>=<value>",
+        "Where instances run: cpu-cores=<list as 0-3,8> or numa-node=<number>. Groups name it in "
+        "host_policy; else it is cpu, model or gpu_<id>. Repeatable.",
+        host_policy,
         is_repeatable=True,
     ),
     Option(

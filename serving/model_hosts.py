@@ -7,24 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
 from serving.config.decode import InstanceGroup, InstanceKind, ModelSpec, SchedulerKind
 from serving.config.protobuf import pb
 from serving.errors import InvalidArgumentError
+from serving.host_policies import HostPolicy, cores_of
 from serving.instance.base import InstanceHost
 from serving.instance.thread import ThreadHost
 from serving.services import ModelServices
 
+logger = logging.getLogger(__name__)
+
 ISOLATION = "instance_isolation"
 
 
-def check_supported(spec: ModelSpec, gpu_count: int) -> None:
-    """Raises: UnsupportedError or InvalidArgumentError for what this server cannot run."""
+def check_supported(spec: ModelSpec, services: ModelServices) -> None:
+    """Raises: InvalidArgumentError for what this server cannot run."""
     for group in spec.instance_groups:
-        _check_group(group, gpu_count)
+        _check_group(group, services.gpu_count)
+        if group.host_policy and group.host_policy not in services.host_policies:
+            logger.warning(
+                "there is no --host-policy '%s': instances run on any core model=%s group=%s",
+                group.host_policy,
+                spec.name,
+                group.name,
+            )
+        for device in group.gpus or (0,):
+            placement = Placement(group.name, group.kind, device, group.host_policy)
+            _cores(placement, services.host_policies)
 
 
 def _check_group(group: InstanceGroup, gpu_count: int) -> None:
@@ -98,7 +112,8 @@ def slots(context: ModelContext, backend: Backend) -> list[Slot]:
         for device in devices:
             signature = Signature(bare, kind, device, group.passive)
             for _ in range(max(1, group.count)):
-                found.append(Slot(Placement(f"{name}_{number}", kind, device), signature))
+                placement = Placement(f"{name}_{number}", kind, device, group.host_policy)
+                found.append(Slot(placement, signature))
                 number += 1
     return found
 
@@ -120,7 +135,10 @@ def create(
     placement: Placement,
     services: ModelServices,
 ) -> InstanceHost:
-    """The host of one instance, not started."""
+    """The host of one instance, not started. Raises InvalidArgumentError for a host policy that
+    this machine cannot follow.
+    """
+    placement = replace(placement, cpu_cores=_cores(placement, services.host_policies))
     if loaded is not None:
         return ThreadHost(
             loaded,
@@ -133,3 +151,17 @@ def create(
     from serving.instance.process import ProcessHost
 
     return ProcessHost(context, backend.name, placement, services=services)
+
+
+def _cores(placement: Placement, policies: Mapping[str, HostPolicy]) -> frozenset[int]:
+    """Empty where nothing is said about where the instance runs."""
+    kind, device = placement.kind, placement.device_id
+    by_kind = {InstanceKind.GPU: f"gpu_{device}", InstanceKind.MODEL: "model"}.get(kind, "cpu")
+    name = placement.host_policy or by_kind
+    policy = policies.get(name)
+    if policy is None:
+        return frozenset()
+    try:
+        return cores_of(name, policy)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None

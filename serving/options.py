@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving.host_policies import HostPolicy
 from serving.restrictions import Restriction
 
 
@@ -61,6 +62,8 @@ class ServerOptions:
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""
+    host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
+    """Name -> where instances that use it run."""
     cloud: CloudOptions = field(default_factory=CloudOptions)
 
 

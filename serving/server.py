@@ -17,6 +17,7 @@ from serving.backends.registry import BackendRegistry
 from serving.clock import LoopClock
 from serving.config.decode import TensorSpec
 from serving.config.protobuf import pb
+from serving.custom_metrics import CustomMetrics
 from serving.errors import (
     InvalidArgumentError,
     ModelLoadError,
@@ -79,6 +80,7 @@ class ModelServer:
             for root in options.model_repositories
         ]
         self._manager: Repositories | None = None
+        self._custom_metrics = CustomMetrics()
         self._polling: list[asyncio.Task[None]] = []
         self._is_started = False
         self._is_stopping = False
@@ -104,7 +106,9 @@ class ModelServer:
             gpu_count,
             options.model_drain_timeout_secs,
             warmup_timeout_s=options.model_warmup_timeout_secs,
+            host_policies=options.host_policies,
             calls=self,
+            metrics=self._custom_metrics,
         )
         manager = self._manager = self._make_manager(services)
         failed = await manager.load_all(self._names_at_start())
@@ -204,6 +208,11 @@ class ModelServer:
 
     def ready_versions(self, name: str) -> list[int]:
         return self._lifecycle.ready_versions(name)
+
+    @property
+    def custom_metrics(self) -> CustomMetrics:
+        """Those that models make themselves."""
+        return self._custom_metrics
 
     def metrics_models(self) -> Iterable[Model]:
         """Every READY model, by name and version."""

@@ -10,10 +10,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from serving.cache.base import ResponseCache
 from serving.clock import Clock
 from serving.config.decode import ModelSpec
 from serving.config.protobuf import pb
 from serving.custom_metrics import CustomMetrics
+from serving.host_policies import HostPolicy
 from serving.instance.base import InstanceHost
 from serving.leases import Leases
 from serving.request import InferenceRequest
@@ -63,6 +65,9 @@ class ModelCalls(Protocol):
         Raises: NotFoundError, UnavailableError, or InvalidArgumentError for an ambiguous name.
         """
 
+    def ready_versions(self, name: str) -> list[int]:
+        """Raises: InvalidArgumentError for a name that is ambiguous."""
+
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Raises NotFoundError for a model or version that is not known at all."""
 
@@ -87,6 +92,9 @@ class ModelServices:
     """How long a model waits for its requests before it abandons them."""
     warmup_timeout_s: float = 300.0
     """How long all samples on all instances may take."""
+    host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
+    cache: ResponseCache | None = None
+    """For models whose config wants it."""
     calls: ModelCalls | None = None
     """None where a model stands alone (benchmarks, tools)."""
     metrics: CustomMetrics = field(default_factory=CustomMetrics)

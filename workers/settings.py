@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving import host_policies
 from serving.errors import InvalidArgumentError
+from serving.host_policies import HostPolicy
 from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
 from serving.repository.cloud import url as cloud_url
 
@@ -112,9 +114,18 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         model_warmup_timeout_secs=_number(env, "CONCH_WARMUP_TIMEOUT", 300, low=1),
         model_drain_timeout_secs=_number(env, "CONCH_DRAIN_TIMEOUT", 600, low=1),
         exit_timeout_secs=_number(env, "CONCH_EXIT_TIMEOUT", 30),
+        host_policies=_host_policies(env),
         backend_directory=Path(backend_directory) if backend_directory else None,
         cloud=_cloud_options(env),
     )
+
+
+def _host_policies(env: Mapping[str, str]) -> dict[str, HostPolicy]:
+    settings = [item for item in env.get("CONCH_HOST_POLICIES", "").split(";") if item.strip()]
+    try:
+        return host_policies.combined(map(host_policies.parse_setting, settings))
+    except ValueError as error:
+        raise SettingsError(f"CONCH_HOST_POLICIES: {error}") from None
 
 
 def _repository(text: str) -> Path | str:

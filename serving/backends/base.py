@@ -51,6 +51,10 @@ class Placement:
     instance_name: str
     kind: InstanceKind
     device_id: int = 0
+    host_policy: str = ""
+    """The name that the group gives it; empty for the one of its kind."""
+    cpu_cores: frozenset[int] = frozenset()
+    """Where it may run; empty for everywhere."""
 
 
 @dataclass(slots=True)

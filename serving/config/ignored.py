@@ -18,7 +18,6 @@ IGNORED: dict[str, tuple[str, str]] = {
     "model_metrics": ("CFG-023", "histograms keep their default buckets"),
     "instance_group.rate_limiter": ("CFG-064", "instances are not rate-limited"),
     "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
-    "instance_group.host_policy": ("CFG-068", "the operating system places threads"),
     "optimization.priority": ("CFG-081", "all models run at the same priority"),
     "optimization.cuda": ("CFG-082", "they belong to TensorRT engines"),
     "optimization.input_pinned_memory": ("CFG-087", _NO_STAGING),

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import msgspec
 
+from serving import host_policies
 from serving.errors import InternalError, ModelLoadError, ServingError
 from serving.instance import wire
 from serving.instance.call_desk import CallDesk, Caller
@@ -84,11 +85,15 @@ class InstanceLink:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def start(self, load: wire.Load, timeout_s: float) -> None:
+    async def start(
+        self, load: wire.Load, timeout_s: float, *, cpu_cores: Collection[int] = ()
+    ) -> None:
         """Start the process and load the model. On failure the process is gone when it raises."""
         ours, theirs = socket.socketpair()
         try:
             self._process = await self._spawn(theirs)
+            # Before it has more threads than one: they inherit it.
+            host_policies.bind(cpu_cores, self._process.pid)
         except OSError as error:
             ours.close()
             raise InternalError(

@@ -57,6 +57,7 @@ class ProcessHost:
         self.on_state_change: Callable[[], None] | None = None
         self._context = context
         self._load = _load_message(context, backend_name, placement)
+        self._cpu_cores = placement.cpu_cores
         self._services = services
         self._clock = services.clock
         self._start_timeout_s = start_timeout_s
@@ -202,7 +203,7 @@ class ProcessHost:
             on_responses=self._on_responses,
             on_end=self._on_end,
         )
-        await link.start(self._load, self._start_timeout_s)
+        await link.start(self._load, self._start_timeout_s, cpu_cores=self._cpu_cores)
         self._link = link
         self._ready_ns = self._clock.now_ns()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from serving import host_policies
 from serving.backends.base import LoadedModel, ModelInstance, Placement
 from serving.errors import BackendError, InternalError, ServingError
 from serving.instance.base import Batch, deliver, finish
@@ -156,6 +157,7 @@ class ThreadHost:
     def _run(self) -> None:
         assert self._started is not None
         assert self._stopped is not None
+        host_policies.bind(self._placement.cpu_cores)
         try:
             instance = self._loaded.create_instance(self._placement)
         except BaseException as error:  # SystemExit too: the load would wait for ever

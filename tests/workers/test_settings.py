@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.host_policies import HostPolicy
 from serving.options import ControlMode
 from workers.settings import SettingsError, broker_url, load_settings, redis_url
 
@@ -97,3 +98,16 @@ def test_redis_url_may_come_from_a_secret_file(tmp_path: Path):
 )
 def test_unix_socket_has_another_name_in_celery(url: str, celery: str):
     assert broker_url(url) == celery
+
+
+def test_host_policies_are_those_of_the_command_line_one_after_the_other():
+    text = "cpu,cpu-cores=0-1; gpu_0,numa-node=1"
+
+    policies = load_settings({**MODELS, "CONCH_HOST_POLICIES": text}).server.host_policies
+
+    assert policies == {"cpu": HostPolicy(None, frozenset({0, 1})), "gpu_0": HostPolicy(1)}
+
+
+def test_a_wrong_host_policy_says_what_is_expected():
+    with pytest.raises(SettingsError, match="CONCH_HOST_POLICIES: expects <name>,cpu-cores="):
+        load_settings({**MODELS, "CONCH_HOST_POLICIES": "cpu"})
