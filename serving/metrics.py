@@ -18,6 +18,17 @@ _LATENCY_STEP = 4
 """Every fourth bound is shown, a factor of two apart; the buckets between are summed up."""
 
 
+class SlotCounters(Protocol):
+    """How full a sequence model is."""
+
+    @property
+    def slots(self) -> int: ...
+    @property
+    def active(self) -> int: ...
+    @property
+    def backlog(self) -> int: ...
+
+
 class ModelCounters(Protocol):
     """What a model shows of itself; `serving.model.Model` has it."""
 
@@ -39,6 +50,10 @@ class ModelCounters(Protocol):
     def inflight_count(self) -> int: ...
     @property
     def instance_count(self) -> int: ...
+    @property
+    def slot_usage(self) -> SlotCounters | None:
+        """None where the model serves no sequences."""
+
     def snapshot(self) -> StatsSnapshot: ...
 
 
@@ -97,6 +112,7 @@ def render(
         *_request_families(rows),
         *_duration_families(rows),
         *_conch_families(rows),
+        *_sequence_families(rows),
         *_gpu_families(gpus),
     ]
     if host is not None:
@@ -188,6 +204,18 @@ def _conch_families(rows: _Rows) -> list[_Family]:
         inflight.add(labels, model.inflight_count)
         instances.add(labels, model.instance_count)
     return [latency, batches, reasons, invalid, queued, inflight, instances]
+
+
+def _sequence_families(rows: _Rows) -> list[_Family]:
+    slots = _Family("conch_sequence_slots", "gauge", "Sequences that can be served at a time")
+    active = _Family("conch_active_sequences", "gauge", "Sequences that own a slot")
+    backlog = _Family("conch_backlog_sequences", "gauge", "Sequences that wait for a slot")
+    for model, labels, _ in rows:
+        if (usage := model.slot_usage) is not None:
+            slots.add(labels, usage.slots)
+            active.add(labels, usage.active)
+            backlog.add(labels, usage.backlog)
+    return [slots, active, backlog]
 
 
 def _add_latency(family: _Family, labels: str, snapshot: StatsSnapshot) -> None:

@@ -87,6 +87,12 @@ class ModelSample(msgspec.Struct, frozen=True):
     """Why a batch closed (full, preferred, delay, ...; see docs/reference/batching.md) -> how many."""
     latency_buckets: dict[str, int] = {}
     """Upper bound of a latency bucket in us -> requests; sums over models and time."""
+    sequence_slots: int = 0
+    """Sequences that can be served at a time; 0 for a model without sequences."""
+    active_sequences: int = 0
+    """Sequences that own a slot now."""
+    backlog_sequences: int = 0
+    """Sequences that wait for a slot now."""
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import psutil
 from serving import devices
 from serving.errors import FailureReason
 from serving.model import Model
+from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import LATENCY_BOUNDS_US, Duration, StatsSnapshot
 from workers.messages import DeviceSample, ModelSample
 
@@ -35,14 +36,22 @@ class ModelSampler:
             known = self._before.get(key)
             before = known[1] if known is not None and known[0]() is model else StatsSnapshot()
             seen[key] = (weakref.ref(model), now)
-            samples.append(
-                model_sample(model.name, model.version, now - before, model.queued_count)
+            sample = model_sample(
+                model.name, model.version, now - before, model.queued_count, model.slot_usage
             )
+            samples.append(sample)
         self._before = seen
         return samples
 
 
-def model_sample(name: str, version: int, interval: StatsSnapshot, queued: int) -> ModelSample:
+def model_sample(
+    name: str,
+    version: int,
+    interval: StatsSnapshot,
+    queued: int,
+    usage: SlotUsage | None = None,
+) -> ModelSample:
+    """`usage` of a sequence model."""
     p50, p95, p99 = interval.latency_percentiles_us((50, 95, 99))
     return ModelSample(
         name=name,
@@ -63,9 +72,7 @@ def model_sample(name: str, version: int, interval: StatsSnapshot, queued: int) 
         batch_sizes={
             str(size): item.count for size, item in interval.batches.items() if item.count
         },
-        close_reasons={
-            reason: count for reason, count in interval.close_reasons.items() if count
-        },
+        close_reasons={reason: count for reason, count in interval.close_reasons.items() if count},
         latency_buckets={
             str(bound): count
             for bound, count in zip(
@@ -73,6 +80,9 @@ def model_sample(name: str, version: int, interval: StatsSnapshot, queued: int) 
             )
             if count
         },
+        sequence_slots=usage.slots if usage else 0,
+        active_sequences=usage.active if usage else 0,
+        backlog_sequences=usage.backlog if usage else 0,
     )
 
 

@@ -26,6 +26,7 @@ from serving.stats import StatsSnapshot
 
 if TYPE_CHECKING:
     from serving.model import Model
+    from serving.scheduling.sequence.lanes import SlotUsage
     from serving.server import ModelServer
 
 
@@ -99,6 +100,10 @@ class _Counters:
     @property
     def instance_count(self) -> int:
         return self._model.instance_count
+
+    @property
+    def slot_usage(self) -> SlotUsage | None:
+        return self._model.slot_usage
 
     def snapshot(self) -> StatsSnapshot:
         return self._model.stats.snapshot()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from serving.devices import GpuSample
 from serving.errors import FailureReason
 from serving.metrics import render
+from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import ModelStats, StatsSnapshot
 
 _LINE = re.compile(
@@ -27,6 +28,7 @@ class Counters:
     queued_count: int = 4
     inflight_count: int = 6
     instance_count: int = 2
+    slot_usage: SlotUsage | None = None
     stats: ModelStats = field(default_factory=ModelStats)
 
     def snapshot(self) -> StatsSnapshot:
@@ -45,6 +47,15 @@ def value(page: str, series: str) -> float:
     found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
     assert found, f"{series} is not in\n{page}"
     return float(found[1])
+
+
+def test_a_sequence_model_shows_how_full_it_is() -> None:
+    page = render([Counters(slot_usage=SlotUsage(slots=8, active=5, backlog=2)), Counters(name="o")])
+
+    assert value(page, 'conch_sequence_slots{model="m",version="2"}') == 8
+    assert value(page, 'conch_active_sequences{model="m",version="2"}') == 5
+    assert value(page, 'conch_backlog_sequences{model="m",version="2"}') == 2
+    assert 'conch_sequence_slots{model="o"' not in page
 
 
 def test_counters_of_a_model_have_triton_names_and_labels() -> None:

@@ -9,6 +9,7 @@ import psutil
 
 from serving import devices
 from serving.errors import FailureReason
+from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import ModelStats
 from tests.waiting import wait_until_blocking
 from workers.messages import DeviceSample
@@ -19,7 +20,7 @@ def fake_model(name: str = "m", version: int = 1) -> Any:
     class Loaded(SimpleNamespace):
         __hash__ = object.__hash__  # type: ignore[assignment]
 
-    return Loaded(name=name, version=version, stats=ModelStats(), queued_count=3)
+    return Loaded(name=name, version=version, stats=ModelStats(), queued_count=3, slot_usage=None)
 
 
 def test_sample_holds_what_happened_since_the_last_one():
@@ -45,6 +46,17 @@ def test_sample_holds_what_happened_since_the_last_one():
     [bound] = map(int, sample.latency_buckets)
     assert 2000 <= bound < 2400
     assert sample.p50_us <= sample.p95_us <= sample.p99_us <= bound
+
+
+def test_sample_of_a_sequence_model_says_how_full_it_is():
+    model, sampler = fake_model(), ModelSampler()
+    [other] = sampler.sample([model])
+    model.slot_usage = SlotUsage(slots=8, active=5, backlog=2)
+
+    [sample] = sampler.sample([model])
+
+    assert (sample.sequence_slots, sample.active_sequences, sample.backlog_sequences) == (8, 5, 2)
+    assert (other.sequence_slots, other.active_sequences, other.backlog_sequences) == (0, 0, 0)
 
 
 def test_idle_model_has_an_empty_sample():
