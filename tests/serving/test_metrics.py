@@ -50,7 +50,9 @@ def value(page: str, series: str) -> float:
 
 
 def test_a_sequence_model_shows_how_full_it_is() -> None:
-    page = render([Counters(slot_usage=SlotUsage(slots=8, active=5, backlog=2)), Counters(name="o")])
+    page = render(
+        [Counters(slot_usage=SlotUsage(slots=8, active=5, backlog=2)), Counters(name="o")]
+    )
 
     assert value(page, 'conch_sequence_slots{model="m",version="2"}') == 8
     assert value(page, 'conch_active_sequences{model="m",version="2"}') == 5
