@@ -29,18 +29,22 @@ def join(
         configs.setdefault(step.model_name, model.config)
         if namespace:
             step.model_namespace = model.namespace
-        served = versions.setdefault(step.model_name, [model.version])
-        if step.model_version > 0 and _serves(calls, step):
-            served.append(step.model_version)
+        versions[step.model_name] = _served(calls, step, model.version)
     found = validate_ensemble_graph(configs, versions=versions, only=name).get(name, [])
     if any(item.code == "VAL-79" for item in found):
         config.model_transaction_policy.decoupled = True
     return [parsed.placed(item) for item in found]
 
 
-def _serves(calls: ModelCalls, step: pb.ModelEnsembling.Step) -> bool:
+def _served(calls: ModelCalls, step: pb.ModelEnsembling.Step, newest: int) -> list[int]:
     try:
-        calls.model(step.model_name, step.model_version, step.model_namespace)
+        return calls.ready_versions(step.model_name)
+    except ServingError:  # several namespaces have the name: look for the wanted version only
+        pass
+    try:
+        return [
+            newest,
+            calls.model(step.model_name, step.model_version, step.model_namespace).version,
+        ]
     except ServingError:
-        return False
-    return True
+        return [newest]

@@ -69,8 +69,9 @@ class EnsemblePlan:
                 step.model_name,
                 step.model_version,
                 step.namespace,
-                tuple((name, number(tensor)) for name, tensor in step.input_map.items()),
-                {name: number(tensor) for name, tensor in step.output_map.items()},
+                # A map of a config comes in any order.
+                tuple((name, number(tensor)) for name, tensor in sorted(step.input_map.items())),
+                {name: number(tensor) for name, tensor in sorted(step.output_map.items())},
             )
             for index, step in enumerate(spec.ensemble.steps)
         )
