@@ -171,7 +171,7 @@ def _check_bounds(family: str, bounds: Sequence[float]) -> None:
 def _text(family: _Family) -> str:
     kind = family.kind.name.lower()
     lines = [
-        f"# HELP {family.name} {_escape(family.description)}",
+        f"# HELP {family.name} {_escape(family.description, quotes=False)}",
         f"# TYPE {family.name} {kind}",
     ]
     for series in family.series.values():
@@ -200,8 +200,9 @@ def _braces(labels: list[str]) -> str:
     return f"{{{','.join(labels)}}}" if labels else ""
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _escape(text: str, *, quotes: bool = True) -> str:
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    return text.replace('"', r"\"") if quotes else text
 
 
 def _number(value: float) -> str:

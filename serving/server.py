@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from serving import TRITON_COMPATIBLE_VERSION, devices
+from serving import devices, metadata
 from serving.backends.registry import BackendRegistry
 from serving.clock import LoopClock
-from serving.config.decode import TensorSpec
 from serving.config.protobuf import pb
 from serving.custom_metrics import CustomMetrics
 from serving.errors import (
@@ -45,23 +44,6 @@ from serving.services import ModelServices
 from serving.stats import statistics_json
 
 logger = logging.getLogger(__name__)
-
-EXTENSIONS = (
-    "classification",
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "cuda_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-    "logging",
-)
-
 
 class ModelServer:
     """Made on its loop, or before it runs; `start` and everything after on the loop."""
@@ -151,12 +133,21 @@ class ModelServer:
     def infer(self, request: InferenceRequest) -> None:
         """Every outcome is one final response through `request.on_response`."""
         try:
-            model = self.model(request.model_name, request.model_version)
+            model = self._model_for(request)
         except ServingError as error:
             if request.on_response is not None:
                 request.on_response(request.error_response(error))
             return
         model.infer(request)
+
+    def _model_for(self, request: InferenceRequest) -> Model:
+        name, version = request.model_name, request.model_version
+        if request.correlation_id and not request.sequence_start:
+            # A sequence goes on where it began, even if that model gets no new ones any more.
+            holder = self._lifecycle.sequence_holder(name, version, request.correlation_id)
+            if holder is not None:
+                return holder
+        return self.model(name, version)
 
     async def infer_async(self, request: InferenceRequest) -> InferenceResponse:
         """The final response. Raises ServingError when it is an error."""
@@ -219,34 +210,12 @@ class ModelServer:
         return self._lifecycle.ready_models()
 
     def server_metadata(self) -> dict[str, Any]:
-        return {
-            "name": self.options.server_id,
-            "version": TRITON_COMPATIBLE_VERSION,
-            "extensions": list(EXTENSIONS),
-        }
+        return metadata.of_server(self.options.server_id)
 
     def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
         model = self.model(name, version)
-        spec = model.spec
         versions = self.ready_versions(name) if version == -1 else [version]
-
-        def described(tensors: Iterable[TensorSpec]) -> list[dict[str, Any]]:
-            return [
-                {
-                    "name": tensor.name,
-                    "datatype": tensor.datatype.name,
-                    "shape": list(spec.metadata_shape(tensor)),
-                }
-                for tensor in tensors
-            ]
-
-        return {
-            "name": name,
-            "versions": [str(item) for item in versions],
-            "platform": spec.platform or spec.backend,
-            "inputs": described(spec.inputs.values()),
-            "outputs": described(spec.outputs.values()),
-        }
+        return metadata.of_model(model.spec, versions)
 
     def model_config(self, name: str, version: int = -1) -> pb.ModelConfig:
         return self.model(name, version).config

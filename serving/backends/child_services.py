@@ -63,6 +63,9 @@ class ChildServices(Protocol):
         is, where that is not the one that the thread executes: closing it cancels the call.
         """
 
+    def later(self, work: Callable[[], None]) -> None:
+        """Run `work` soon: for finalizers, which may come at any point."""
+
     def poll(self) -> None:
         """Take notice of what has come, such as a cancellation."""
 

@@ -9,6 +9,8 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
+from serving.config import syntax
+
 STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 FILE_NAME = "batchstrategy.py"
 FUNCTIONS = (
@@ -55,7 +57,7 @@ def named_file(model_directory: Path, name: str) -> Path | None:
 def problem_of(path: Path) -> str:
     """What is wrong with the source, in one sentence; empty when it has all five functions."""
     try:
-        tree = ast.parse(path.read_bytes(), filename=path.name)
+        tree = syntax.parse(path.read_bytes(), path.name)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"custom batching strategy '{path.name}' cannot be read as Python: {error}"
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from serving.config import syntax
 from serving.config.findings import Finding, Severity
 
 _CLASS = "TritonPythonModel"
@@ -16,7 +17,7 @@ def check_python_source(path: Path, file: str) -> list[Finding]:
     try:
         if path.stat().st_size > MAX_SOURCE_BYTES:
             return []
-        tree = ast.parse(path.read_bytes(), filename=file)
+        tree = syntax.parse(path.read_bytes(), file)
     except OSError:
         return []
     except SyntaxError as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from serving.config import syntax
 from serving.config.signature import Signature, TensorSignature
 from serving.datatypes import BY_NAME
 from serving.errors import InvalidArgumentError
@@ -150,7 +151,7 @@ def _forward(code: str, class_name: str) -> ModuleSignature:
     head = re.search(r"^  def forward\(.*?\)\s*->\s*[^\n]*:$", body, re.MULTILINE | re.DOTALL)
     if head is None:
         raise ValueError(f"class {class_name} has no forward method")
-    tree = ast.parse(f"{head.group().strip()} pass").body[0]
+    tree = syntax.parse(f"{head.group().strip()} pass").body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise TypeError("forward is no function")
     given = tree.args.args[1:]

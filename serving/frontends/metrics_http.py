@@ -60,7 +60,8 @@ class MetricsRoutes:
             self._gpus = devices.sample_gpus() if options.allow_gpu_metrics else ()
             self._host.sample()
         models = [_Counters(model) for model in self._server.metrics_models()]
-        return metrics.render(models, self._gpus, self._host if options.allow_cpu_metrics else None)
+        host = self._host if options.allow_cpu_metrics else None
+        return metrics.render(models, self._gpus, host) + self._server.custom_metrics.render()
 
 
 @dataclass(slots=True)

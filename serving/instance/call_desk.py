@@ -16,7 +16,15 @@ from typing import Protocol
 
 import msgspec
 
-from serving.errors import InvalidArgumentError, ServingError, UnavailableError, UnsupportedError
+from serving.errors import (
+    BackendError,
+    ErrorCode,
+    InvalidArgumentError,
+    ServingError,
+    UnavailableError,
+    UnsupportedError,
+    error_from_code,
+)
 from serving.instance import wire
 from serving.instance.base import InstanceHost
 from serving.instance.codec import error_header, request_from
@@ -42,6 +50,8 @@ class OpenCall:
     callers: set[int]
     """Those on whose behalf it is and that have not been cancelled."""
     model: ServedModel | None = None
+    is_starting: bool = True
+    """The called model has not taken it yet."""
 
 
 class Caller(Hashable, Protocol):
@@ -112,6 +122,7 @@ class CallDesk:
                 request.is_cancelled = True
             call.model = self._called(message)
             call.model.infer(request)
+            call.is_starting = False
             if call.number in self._open and not can_be_answered(call):
                 raise UnavailableError(self._dead_lock(message.model_name))
         except ServingError as error:
@@ -142,6 +153,8 @@ class CallDesk:
             return
         if response.is_final:
             del self._open[call.number]
+        if response.error is not None and call.is_starting:
+            response = call.request.error_response(_not_started(call, response.error))
         self._send_response(call.number, response)
 
     def _on_ask(self, asked: wire.Ask) -> None:
@@ -198,6 +211,14 @@ class CallDesk:
             )
         for number in message.gone:
             metrics.drop(self._caller, number)
+
+
+def _not_started(call: OpenCall, error: ServingError) -> ServingError:
+    """What is wrong with the request itself is the calling model's fault, and no client's."""
+    text = f"Model {call.request.model_name} - Error when running inference: {error.message}"
+    if error.code is ErrorCode.UNAVAILABLE:
+        return error_from_code(error.code, text, error.failure_reason)
+    return BackendError(text)
 
 
 def can_be_answered(call: OpenCall) -> bool:

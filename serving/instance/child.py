@@ -7,6 +7,7 @@ with its parent.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -40,10 +41,9 @@ class WireLogHandler(logging.Handler):
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._link.send(wire.Kind.LOG, wire.Log(record.levelno, wire_text(self.format(record))))
-        except OSError:
-            pass  # the worker is gone, and this process with it
+        message = wire.Log(record.levelno, wire_text(self.format(record)))
+        with contextlib.suppress(OSError):  # the worker is gone, and this process with it
+            self._link.send(wire.Kind.LOG, message)
 
 
 def _context_of(load: wire.Load) -> ModelContext:

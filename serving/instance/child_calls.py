@@ -111,6 +111,9 @@ class ChildCalls:
             ) from error
         return call
 
+    def later(self, work: Callable[[], None]) -> None:
+        self._link.later(work)
+
     def poll(self) -> None:
         self._link.poll()
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
 from serving.backends.python import model_file
 from serving.backends.python.auto_complete import complete_in_child
+from serving.backends.python.pb_utils import process
 from serving.backends.python.runner import PythonInstance
 from serving.config.decode import InstanceKind
 from serving.config.json_form import to_json
@@ -35,6 +36,7 @@ class PythonBackend(Backend):
                 f"model '{context.spec.name}': the parameter {_ENVIRONMENT} is not supported by "
                 "this release of Conch: remove it and install what the model imports beside Conch"
             )
+        process.enter(process.Stage.LOADING, context.child)
         return PythonModel(context, model_file.import_model(context))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from serving.backends.base import ModelContext
 from serving.backends.python import pb_utils
+from serving.config import syntax
 from serving.errors import ModelLoadError
 
 CLASS_NAME = "TritonPythonModel"
@@ -57,7 +58,7 @@ def may_have_hook(path: Path, hook: str) -> bool:
         source = path.read_bytes()
         if hook.encode() in source:
             return True
-        body = ast.parse(source).body
+        body = syntax.parse(source).body
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return True  # whoever imports it says what is wrong
     return not any(

@@ -7,6 +7,7 @@ decoupled model.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 from collections.abc import Sequence
@@ -14,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from serving.backends.base import ExecutionTimes, ModelContext, ModelInstance
 from serving.backends.python.model_file import describe
-from serving.backends.python.pb_utils.inference import (
-    InferenceRequest,
-    InferenceResponse,
-    core_response,
-)
+from serving.backends.python.pb_utils import metrics, process
+from serving.backends.python.pb_utils.inference import InferenceRequest
+from serving.backends.python.pb_utils.responses import InferenceResponse, core_response
 from serving.errors import BackendError
 from serving.request import InferenceRequest as CoreRequest
 from serving.response import InferenceResponse as CoreResponse
 
 if TYPE_CHECKING:
-    import asyncio
+    from concurrent.futures import Future
+
+    from serving.backends.python.event_loop import EventLoop
 
 
 class PythonInstance(ModelInstance):
@@ -35,7 +36,12 @@ class PythonInstance(ModelInstance):
         self._outputs = list(context.spec.outputs)
         self._states = frozenset(state.output_name for state in context.spec.states)
         self._is_decoupled = context.spec.is_decoupled
-        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._event_loop: EventLoop | None = None
+        sequences = context.spec.sequence_batching
+        self._may_overlap = self._is_decoupled and not sequences.is_iterative
+        """A coroutine of a decoupled model goes on while the next batch is executed (PB-006)."""
+        metrics.flush()
+        process.enter(process.Stage.RUNNING)
 
     def execute(self, requests: Sequence[CoreRequest], times: ExecutionTimes) -> None:
         wrapped = [
@@ -45,19 +51,16 @@ class PythonInstance(ModelInstance):
         try:
             returned = self._model.execute(wrapped)
             if inspect.iscoroutine(returned):
-                returned = self._run(returned)
+                running = self._loop().run(returned)
+                if self._may_overlap:
+                    running.add_done_callback(lambda done: self._end_overlapping(requests, done))
+                    return
+                returned = running.result()
         except Exception as error:
-            raise BackendError(
-                f"Failed to process the request(s) for model instance '{self._name}', message: "
-                f"{describe(error, self._context)}"
-            ) from error
+            raise self._failed(error) from error
         times.output_start_ns = time.monotonic_ns()
         if self._is_decoupled:
-            if returned is not None:
-                raise self._refused(
-                    "a decoupled model must return None from execute and answer through response "
-                    f"senders, found type '{type(returned).__name__}'"
-                )
+            self._check_none(returned)
             self._reschedule(wrapped)
             return
         for request, response in zip(requests, self._checked(wrapped, returned), strict=True):
@@ -73,7 +76,24 @@ class PythonInstance(ModelInstance):
                 sender.is_closed = True
                 request._core.reschedule()
 
+    @property
+    def has_ready_hook(self) -> bool:
+        return callable(getattr(self._model, "is_ready", None))
+
+    def is_ready(self) -> bool:
+        """Raises: BackendError when the hook does not return bool, or whatever it raises."""
+        answer = self._model.is_ready()
+        if inspect.iscoroutine(answer):
+            answer = self._loop().run(answer).result()
+        if not isinstance(answer, bool):
+            raise BackendError(f"is_ready must return bool, found type '{type(answer).__name__}'")
+        return answer
+
+    def before_send(self) -> None:
+        metrics.flush()
+
     def close(self) -> None:
+        process.enter(process.Stage.FINALIZING)
         finalize = getattr(self._model, "finalize", None)
         if finalize is None:
             return
@@ -82,12 +102,40 @@ class PythonInstance(ModelInstance):
         except Exception as error:
             raise BackendError(describe(error, self._context)) from error
 
-    def _run(self, coroutine: Any) -> Any:
+    def _loop(self) -> EventLoop:
         if self._event_loop is None:
-            import asyncio  # most models need no loop, and start sooner without it
+            # Most models need no loop, and start sooner without it.
+            from serving.backends.python.event_loop import EventLoop
 
-            self._event_loop = asyncio.new_event_loop()
-        return self._event_loop.run_until_complete(coroutine)
+            self._event_loop = EventLoop()
+        return self._event_loop
+
+    def _end_overlapping(self, requests: Sequence[CoreRequest], done: Future[Any]) -> None:
+        """The coroutine of a batch has ended, in the thread of the loop."""
+        error = done.exception()
+        failure = None if error is None else self._failed(error)
+        if error is None:
+            try:
+                self._check_none(done.result())
+            except BackendError as refused:
+                failure = refused
+        if failure is not None:
+            for request in requests:
+                with contextlib.suppress(RuntimeError):  # it has been answered
+                    request.respond_error(failure)
+
+    def _check_none(self, returned: object) -> None:
+        if returned is not None:
+            raise self._refused(
+                "a decoupled model must return None from execute and answer through response "
+                f"senders, found type '{type(returned).__name__}'"
+            )
+
+    def _failed(self, error: BaseException) -> BackendError:
+        return BackendError(
+            f"Failed to process the request(s) for model instance '{self._name}', message: "
+            f"{describe(error, self._context)}"
+        )
 
     def _checked(
         self, wrapped: list[InferenceRequest], returned: object

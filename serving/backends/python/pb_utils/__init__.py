@@ -1,7 +1,6 @@
 """What models import as `triton_python_backend_utils`: the public surface of NVIDIA's module.
 
-Written from its documentation; parts that this release lacks can be named and raise a
-TritonModelException that says so when they are used.
+Written from its documentation.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serving.backends.python.pb_utils import process
+from serving.backends.python.pb_utils.calls import ResponseIterator
 from serving.backends.python.pb_utils.datatypes import (
     deserialize_bytes_tensor,
     numpy_to_triton_type,
@@ -21,22 +22,22 @@ from serving.backends.python.pb_utils.datatypes import (
 from serving.backends.python.pb_utils.errors import (
     TritonError,
     TritonModelException,
-    unsupported,
 )
 from serving.backends.python.pb_utils.inference import (
     FLAG_SEQUENCE_END,
     FLAG_SEQUENCE_START,
     RELEASE_ALL,
     RELEASE_RESCHEDULE,
-    RESPONSE_COMPLETE_FINAL,
     InferenceRequest,
-    InferenceResponse,
+    InferenceTrace,
 )
-from serving.backends.python.pb_utils.inference import ResponseSender as InferenceResponseSender
 from serving.backends.python.pb_utils.logger import Logger, LogLevel
 from serving.backends.python.pb_utils.metrics import Metric, MetricFamily
 from serving.backends.python.pb_utils.model_config import ModelConfig
+from serving.backends.python.pb_utils.responses import RESPONSE_COMPLETE_FINAL, InferenceResponse
+from serving.backends.python.pb_utils.responses import ResponseSender as InferenceResponseSender
 from serving.backends.python.pb_utils.tensor import Tensor
+from serving.errors import ErrorCode, ServingError
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",
@@ -49,6 +50,7 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "InferenceResponseSender",
+    "InferenceTrace",
     "LogLevel",
     "Logger",
     "MemoryType",
@@ -56,6 +58,7 @@ __all__ = [
     "MetricFamily",
     "ModelConfig",
     "PreferredMemory",
+    "ResponseIterator",
     "Tensor",
     "TritonError",
     "TritonModelException",
@@ -147,15 +150,41 @@ def get_model_dir() -> str:
 
 
 def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
-    unsupported("loading a model from a model (load_model)")
+    """Load another model, or load it anew; explicit mode only.
+
+    `config`: JSON in the place of config.pbtxt; `files`: "file:<version>/<name>" to content.
+    Raises: TritonModelException with the server's reason.
+    """
+    child = process.child_for_control()
+    try:
+        child.load_model(model_name, config, files or {})
+    except ServingError as error:
+        raise TritonModelException(f"Failed to load model: {error.message}") from error
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    unsupported("unloading a model from a model (unload_model)")
+    """Raises: TritonModelException with the server's reason."""
+    child = process.child_for_control()
+    try:
+        child.unload_model(model_name, unload_dependents)
+    except ServingError as error:
+        raise TritonModelException(f"Failed to unload model: {error.message}") from error
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    unsupported("asking for another model (is_model_ready)")
+    """`model_version` is the number as text; empty stands for the highest that is served."""
+    if model_version and not model_version.isdecimal():
+        raise TritonModelException(
+            f"Failed to check model readiness: '{model_version}' is no version of model "
+            f"'{model_name}': it must be a positive number"
+        )
+    child = process.child_for_control()
+    try:
+        return child.is_model_ready(model_name, int(model_version or -1))
+    except ServingError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return False
+        raise TritonModelException(f"Failed to check model readiness: {error.message}") from error
 
 
 def install(model_directory: str) -> None:

@@ -1,4 +1,4 @@
-"""`TritonError`, `TritonModelException`, and what a missing feature raises (PB-024, PB-025)."""
+"""`TritonError` and `TritonModelException` (PB-024, PB-025)."""
 
 from __future__ import annotations
 
@@ -51,13 +51,12 @@ class TritonError(metaclass=_Codes):
     def code(self) -> int:
         return self._code
 
+    @classmethod
+    def _of(cls, error: ServingError) -> TritonError:
+        return cls(error.message, _CODES.index(error.code))
+
     def _core_error(self) -> ServingError:
         return error_from_code(_CODES[self._code], self._message, FailureReason.BACKEND)
 
 
 _CODES = tuple(ErrorCode)
-
-
-def unsupported(what: str) -> NoReturn:
-    """Raise: importing and naming a feature works, using it says what is missing."""
-    raise TritonModelException(f"{what} is not supported by this release of Conch")

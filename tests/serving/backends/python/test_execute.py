@@ -114,7 +114,7 @@ async def test_a_request_shows_all_that_the_client_sent(tmp_path: Path):
 import json
 r = requests[0]
 told = [r.request_id(), r.correlation_id(), r.flags(), r.timeout(), r.parameters(),
-        r.requested_output_names(), [t.name() for t in r.inputs()], r.is_cancelled()]
+        sorted(r.requested_output_names()), [t.name() for t in r.inputs()], r.is_cancelled()]
 out = pb_utils.Tensor("OUT", np.array([json.dumps(told)], dtype=object))
 return [pb_utils.InferenceResponse([out])]
 """

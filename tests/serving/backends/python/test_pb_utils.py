@@ -149,8 +149,8 @@ def test_a_request_of_the_models_own_can_be_built_and_read():
     assert (request.model_name(), request.model_version()) == ("other", -1)
     assert (request.request_id(), request.correlation_id(), request.flags()) == ("7", "c", 1)
     assert pb_utils.get_input_tensor_by_name(request, "I") is not None
-    with pytest.raises(pb_utils.TritonModelException, match="needs a model_name"):
-        pb_utils.InferenceRequest(requested_output_names=["O"])
+    with pytest.raises(TypeError, match="needs the argument model_name"):
+        pb_utils.InferenceRequest(requested_output_names=["O"], inputs=[])
 
 
 def test_config_lookups():
