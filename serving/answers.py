@@ -74,6 +74,8 @@ class Answers:
             return  # it was abandoned, and its answer comes after all
         if response.error is None:
             response = self._processed(request, response)
+        if request.trace is not None:
+            request.trace.record(request, response)
         if response.is_final:
             self._record_final(request, response)
             # Whatever comes after the final response has nobody to go to.

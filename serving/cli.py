@@ -69,12 +69,14 @@ def parse(arguments: Sequence[str]) -> CommandLine | None:
     values = _read(arguments)
     if values.has("help"):
         return None
+    warnings: list[str] = []
     try:
-        frontends = frontend_options(values)
+        frontends = frontend_options(values, warnings)
     except OptionError as error:
         raise CommandLineError(str(error)) from None
     _check_ports(frontends)
-    server, warnings = _server_options(values)
+    server, more = _server_options(values)
+    warnings += more
     warnings += [
         f"--{name} has no effect: {reason}"
         for name, reason in NO_EFFECT.items()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from serving import restrictions
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path, port, regex
+from serving.cli_trace import trace_settings
 from serving.options import FrontendOptions, GrpcOptions
 from serving.restrictions import Restriction
 
@@ -206,7 +207,8 @@ def no_effect_options() -> list[Option]:
     ]
 
 
-def frontend_options(values: Values) -> FrontendOptions:
+def frontend_options(values: Values, warnings: list[str]) -> FrontendOptions:
+    """Raises OptionError where options do not go together."""
     default = FrontendOptions()
     http_address = values.get("http-address", default.http_address)
     return FrontendOptions(
@@ -217,6 +219,7 @@ def frontend_options(values: Values) -> FrontendOptions:
         http_header_forward_pattern=values.get("http-header-forward-pattern", ""),
         http_restricted=_restricted(values, "http-restricted-api"),
         allow_client_shm=values.get("allow-client-shm", default.allow_client_shm),
+        trace=trace_settings(values, warnings),
         allow_grpc=values.get("allow-grpc", default.allow_grpc),
         grpc_address=values.get("grpc-address", default.grpc_address),
         grpc_port=values.get("grpc-port", default.grpc_port),

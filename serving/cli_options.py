@@ -11,6 +11,7 @@ from pathlib import Path
 
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path
 from serving.cli_frontends import FRONTEND_OPTIONS, no_effect_options
+from serving.cli_trace import OLD_TRACE_OPTIONS, TRACE_OPTIONS
 from serving.errors import InvalidArgumentError
 from serving.host_policies import parse_setting
 from serving.options import ControlMode
@@ -235,6 +236,7 @@ SUPPORTED: Sequence[Option] = (
         integer(1, 3600),
     ),
     *FRONTEND_OPTIONS,
+    *TRACE_OPTIONS,
     Option("backend-directory", "Backends", "<directory>", "Where more backends are.", path),
     Option(
         "backend-config",
@@ -260,6 +262,7 @@ SUPPORTED: Sequence[Option] = (
         "true is --disable-auto-complete-config.",
         boolean,
     ),
+    *OLD_TRACE_OPTIONS,
     *no_effect_options(),
 )
 

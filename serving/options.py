@@ -92,6 +92,44 @@ class GrpcOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Which requests are traced, and where to."""
+
+    levels: tuple[str, ...] = ("OFF",)
+    rate: int = 1000
+    """One request of so many is traced; 0 traces none."""
+    count: int = -1
+    """How many more traces; -1 is no limit."""
+    log_frequency: int = 0
+    """Traces a file; 0 puts all into one."""
+    file: str = ""
+
+    @property
+    def has_timestamps(self) -> bool:
+        return "TIMESTAMPS" in self.levels
+
+    @property
+    def has_tensors(self) -> bool:
+        return "TENSORS" in self.levels
+
+    @property
+    def is_on(self) -> bool:
+        is_wanted = self.has_timestamps or self.has_tensors
+        return is_wanted and bool(self.rate and self.count and self.file)
+
+    def as_json(self) -> dict[str, str | list[str]]:
+        """Every value a string, as Triton's are."""
+        return {
+            "trace_level": list(self.levels),
+            "trace_rate": str(self.rate),
+            "trace_count": str(self.count),
+            "log_frequency": str(self.log_frequency),
+            "trace_file": self.file,
+            "trace_mode": "triton",
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class FrontendOptions:
     """Where the core listens. Port 0 takes a free one."""
 
@@ -105,6 +143,7 @@ class FrontendOptions:
     http_restricted: tuple[Restriction, ...] = ()
     allow_client_shm: bool = False
     """Callers on this machine may register shared memory for tensors to be read and written in."""
+    trace: TraceSettings = field(default_factory=TraceSettings)
     allow_grpc: bool = True
     grpc_address: str = "127.0.0.1"
     grpc_port: int = 8001

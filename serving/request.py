@@ -28,6 +28,16 @@ class InputTensor:
     """Shaped like `shape`, read-only view of the received bytes; object array for BYTES."""
 
 
+class RequestTrace(Protocol):
+    """What is written down about a request that is traced (`serving.tracing.trace.Trace`)."""
+
+    def child(self, model_name: str) -> RequestTrace:
+        """For a request that this one makes to another model."""
+
+    def record(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Every response, on its way to the caller. Loop thread."""
+
+
 class OutputBuffer(Protocol):
     """Memory of the caller's that takes an output (client shared memory)."""
 
@@ -56,6 +66,10 @@ class RequestTimes:
     compute_input_end_ns: int = 0
     compute_output_start_ns: int = 0
     compute_end_ns: int = 0
+    cache_start_ns: int = 0
+    """When the response cache was asked."""
+    cache_hit_ns: int = 0
+    """How long that took, where the answer comes out of the cache."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +102,8 @@ class InferenceRequest:
     on_cancel: Callable[[InferenceRequest], None] | None = None
     """Set by whoever holds the request and can let go of it at once (a queue). Loop thread."""
     is_cancelled: bool = False
+    trace: RequestTrace | None = None
+    """Set by a front end where this request is traced."""
     pinned: Any = None
     """Set by an ensemble whose step is an ensemble: the models that this one must use."""
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from serving.client_memory import ClientMemory
@@ -15,6 +15,7 @@ from serving.frontends.http_server import HttpLimits, HttpServer
 from serving.frontends.malloc import tune_malloc
 from serving.frontends.metrics_http import MetricsRoutes
 from serving.options import FrontendOptions
+from serving.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
     from serving.frontends.grpc_server import GrpcServer
@@ -28,6 +29,7 @@ class Frontends:
     http: HttpServer | None = None
     grpc: GrpcServer | None = None
     metrics: HttpServer | None = None
+    tracer: Tracer = field(default_factory=Tracer)
 
     @property
     def http_port(self) -> int:
@@ -45,17 +47,19 @@ class Frontends:
         """Accept nothing new; answers in progress have `grace` seconds to go out."""
         doors = [door for door in (self.http, self.grpc, self.metrics) if door is not None]
         await asyncio.gather(*(door.stop(grace) for door in doors))
+        await asyncio.to_thread(self.tracer.close)
 
 
 async def start_frontends(server: ModelServer, options: FrontendOptions) -> Frontends:
     """Open the doors. Raises OSError naming the address that is taken; nothing stays open then."""
     tune_malloc()
     memory = ClientMemory(is_allowed=options.allow_client_shm)
-    opened = Frontends()
+    tracer = Tracer(options.trace)
+    opened = Frontends(tracer=tracer)
     try:
         if options.allow_http:
             limits = HttpLimits(max_body_size=options.http_max_body_size)
-            opened.http = HttpServer(HttpRoutes(server, options, memory), limits)
+            opened.http = HttpServer(HttpRoutes(server, options, memory, tracer), limits)
             await opened.http.start(options.http_address, options.http_port)
         if options.allow_metrics:
             opened.metrics = HttpServer(MetricsRoutes(server, options), HttpLimits(max_body_size=0))
@@ -64,7 +68,7 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
             # grpc costs 0.1 s and threads of its own: only where it is wanted.
             from serving.frontends.grpc_server import GrpcServer
 
-            opened.grpc = GrpcServer(server, memory, options.grpc)
+            opened.grpc = GrpcServer(server, memory, tracer, options.grpc)
             await opened.grpc.start(options.grpc_address, options.grpc_port)
     except BaseException:
         await opened.stop()

@@ -1,4 +1,5 @@
-"""Triton extensions that concern the process and not a model: logging, CUDA shared memory.
+"""Triton extensions that concern the process and not a model: logging, CUDA shared memory, which
+models can be traced.
 
 What both HTTP and gRPC say about them; loop thread.
 Source: spec HTTP-090, HTTP-017, GRPC-014, GRPC-016.
@@ -8,12 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from serving import logging_setup
 from serving.client_memory import ClientMemory
 from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from serving.protocol import log_settings
+
+if TYPE_CHECKING:
+    from serving.server import ModelServer
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +43,16 @@ def _log_options() -> logging_setup.LogOptions:
             "this server runs inside a program that has logging of its own; change it there"
         )
     return options
+
+
+def check_traced_model(server: ModelServer, name: str) -> None:
+    """Raises InvalidArgumentError for a model that is not known; "" stands for all."""
+    if not name:
+        return
+    try:
+        server.is_model_ready(name)
+    except NotFoundError:
+        raise InvalidArgumentError(f"Request for unknown model : {name}") from None
 
 
 def check_cuda_region(name: str) -> None:

@@ -21,6 +21,7 @@ from serving.options import GrpcOptions
 if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.server import ModelServer
+    from serving.tracing.tracer import Tracer
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
 
@@ -75,14 +76,16 @@ _clients_faults = _ClientsFaults()
 
 
 class GrpcServer:
-    def __init__(self, server: ModelServer, memory: ClientMemory, options: GrpcOptions) -> None:
+    def __init__(
+        self, server: ModelServer, memory: ClientMemory, tracer: Tracer, options: GrpcOptions
+    ) -> None:
         self.port = 0
         self._options = options
         logging.getLogger("grpc._cython.cygrpc").addFilter(_clients_faults)  # once, however often
         guards = [RestrictedCalls(options.restricted)] if options.restricted else []
         self._server = grpc.aio.server(interceptors=guards, options=_channel_options(options))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            GrpcService(server, memory), TolerantRegistrar(self._server)
+            GrpcService(server, memory, tracer), TolerantRegistrar(self._server)
         )
         health_pb2_grpc.add_HealthServicer_to_server(_Health(server), self._server)
 

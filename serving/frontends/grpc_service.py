@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from serving.response import InferenceResponse
 if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.server import ModelServer
+    from serving.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +58,9 @@ def _answers_errors(handler: Handler) -> Handler:
 
 
 class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    def __init__(self, server: ModelServer, memory: ClientMemory) -> None:
+    def __init__(self, server: ModelServer, memory: ClientMemory, tracer: Tracer) -> None:
         self._server = server
+        self._tracer = tracer
         self._memory = memory
         self._operations: set[asyncio.Task[None]] = set()
 
@@ -102,6 +105,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def ModelInfer(self, request: Any, context: Any) -> Any:
+        start_ns = time.monotonic_ns()
         version = v2_grpc.parse_version(request.model_version, request.model_name)
         model = self._server.model(request.model_name, version)
         if model.spec.is_decoupled:
@@ -117,20 +121,31 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
                 answer.set_result(response)
 
         call.on_response = on_response
+        trace = self._tracer.sample(model.name) if self._tracer.is_on else None
+        if trace is not None:
+            call.trace = trace
+            trace.stamp("GRPC_WAITREAD_START", start_ns)
+            trace.stamp("GRPC_WAITREAD_END")
         self._server.infer(call)
         try:
             response = await answer
+            if response.error is not None:
+                raise response.error
+            if trace is not None:
+                trace.stamp("GRPC_SEND_START")
+            return v2_grpc.encode_response(call, response, model.spec, model.labels_of)
         except asyncio.CancelledError:
             call.cancel()
             raise
-        if response.error is not None:
-            raise response.error
-        return v2_grpc.encode_response(call, response, model.spec, model.labels_of)
+        finally:
+            if trace is not None:
+                trace.stamp("GRPC_SEND_END")
+                trace.end()
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[Any], context: Any
     ) -> AsyncIterator[Any]:
-        stream = InferStream(self._server, requests, context, self._memory)
+        stream = InferStream(self._server, requests, context, self._memory, self._tracer)
         async with aclosing(stream.responses()) as messages:
             async for message in messages:
                 yield message
@@ -246,7 +261,26 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def TraceSetting(self, request: Any, context: Any) -> Any:
-        raise UnsupportedError("the trace extension is not available in this release")
+        extensions.check_traced_model(self._server, request.model_name)
+        if request.settings:
+            wanted = {name: _trace_value(name, item) for name, item in request.settings.items()}
+            settings = self._tracer.change(wanted, request.model_name)
+        else:
+            settings = self._tracer.settings(request.model_name)
+        message = pb.TraceSettingResponse()
+        for name, value in settings.as_json().items():
+            message.settings[name].value.extend([value] if isinstance(value, str) else value)
+        return message
+
+
+def _trace_value(name: str, item: Any) -> object:
+    """An empty list clears the setting; only levels may be several."""
+    values = list(item.value)
+    if not values or name == "trace_level":
+        return values or None
+    if len(values) > 1:
+        raise InvalidArgumentError(f"trace setting '{name}' takes one value, got {len(values)}")
+    return values[0]
 
 
 def _refuse_repository_name(request: Any) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.model import Model
     from serving.server import ModelServer
+    from serving.tracing.trace import Trace
+    from serving.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class _Call:
     request: InferenceRequest | None = None
     messages: list[Any] = field(default_factory=list)
     is_done: bool = False
+    trace: Trace | None = None
 
 
 class InferStream:
@@ -56,8 +59,10 @@ class InferStream:
         requests: AsyncIterator[Any],
         context: Any,
         memory: ClientMemory,
+        tracer: Tracer,
     ) -> None:
         self._server = server
+        self._tracer = tracer
         self._memory = memory
         self._requests = requests
         self._context = context
@@ -122,6 +127,10 @@ class InferStream:
             return
         call.request = request
         request.on_response = lambda response: self._on_response(call, model, response)
+        if self._tracer.is_on:
+            request.trace = call.trace = self._tracer.sample(model.name)
+            if call.trace is not None:
+                call.trace.stamp("GRPC_WAITREAD_END")
         self._server.infer(request)
 
     def _on_response(self, call: _Call, model: Model, response: InferenceResponse) -> None:
@@ -162,6 +171,9 @@ class InferStream:
             call.messages.append(message)
         call.is_done = True
         call.request = None  # it points back here through on_response
+        if call.trace is not None:
+            call.trace.stamp("GRPC_SEND_START")
+            call.trace.end()
         if error is not None and self._stops_at_error and self._error is None:
             self._error = error
         self._advance()

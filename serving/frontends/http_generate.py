@@ -21,12 +21,14 @@ from serving.frontends.http_messages import (
     ResponseStream,
     error_response,
 )
+from serving.frontends.http_tracing import traced
 from serving.options import FrontendOptions
 from serving.protocol import generate
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
+    from serving.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +36,25 @@ _EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 
 class GenerateRoutes:
-    def __init__(self, server: ModelServer, options: FrontendOptions) -> None:
+    def __init__(self, server: ModelServer, options: FrontendOptions, tracer: Tracer) -> None:
         self._server = server
+        self._tracer = tracer
         self._max_input_size = options.http_max_input_size
 
     def once(self, http: HttpRequest, reply: Reply, name: str, version: int) -> Cancel:
-        return self._submit(http, name, version, _Single(reply))
+        return self._submit(http, name, version, _Single, reply)
 
     def stream(self, http: HttpRequest, reply: Reply, name: str, version: int) -> Cancel:
-        return self._submit(http, name, version, _Events(reply))
+        return self._submit(http, name, version, _Events, reply)
 
-    def _submit(self, http: HttpRequest, name: str, version: int, answer: _Answer) -> Cancel:
+    def _submit(
+        self,
+        http: HttpRequest,
+        name: str,
+        version: int,
+        kind: type[_Answer],
+        reply: Reply,
+    ) -> Cancel:
         model = self._server.model(name, version)
         coding = http.headers.get(b"content-encoding", b"identity")
         if coding.strip().lower() not in {b"", b"identity"}:
@@ -57,7 +67,9 @@ class GenerateRoutes:
                 f"allows ({self._max_input_size})"
             )
         request = generate.decode_request(http.body, model.spec, version)
-        request.on_response = answer.on_response
+        if self._tracer.is_on:
+            reply = traced(self._tracer, name, http, request, reply)
+        request.on_response = kind(reply).on_response
         self._server.infer(request)
         return request.cancel
 

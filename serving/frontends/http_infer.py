@@ -25,6 +25,7 @@ from serving.frontends.http_messages import (
     error_response,
     text_error,
 )
+from serving.frontends.http_tracing import traced
 from serving.frontends.json_threads import JsonThreads
 from serving.options import FrontendOptions
 from serving.protocol import compression
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.model import Model
     from serving.server import ModelServer
+    from serving.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +57,15 @@ _MOST_INFLATED = 1024
 class InferRoute:
     """Decodes, submits and encodes."""
 
-    def __init__(self, server: ModelServer, options: FrontendOptions, memory: ClientMemory) -> None:
+    def __init__(
+        self,
+        server: ModelServer,
+        options: FrontendOptions,
+        memory: ClientMemory,
+        tracer: Tracer,
+    ) -> None:
         self._server = server
+        self._tracer = tracer
         self._max_input_size = options.http_max_input_size
         self._limits = DecodeLimits(options.http_max_input_size, memory)
         pattern = options.http_header_forward_pattern
@@ -86,6 +95,8 @@ class InferRoute:
         self, http: HttpRequest, reply: Reply, model: Model, decoded: DecodedRequest
     ) -> Cancel:
         request = decoded.request
+        if self._tracer.is_on:
+            reply = traced(self._tracer, model.name, http, request, reply)
         coding = b""
         accepted = http.headers.get(b"accept-encoding")
         if accepted is not None:

@@ -5,6 +5,7 @@ Transport-neutral: nothing here knows of sockets. Loop thread.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,6 +33,8 @@ class HttpRequest:
     body: memoryview = memoryview(b"")
     raw_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Names as they came."""
+    received_ns: int = field(default_factory=time.monotonic_ns)
+    """When its head was complete."""
 
     @property
     def path(self) -> bytes:

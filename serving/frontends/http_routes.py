@@ -28,6 +28,7 @@ from serving.frontends.http_messages import (
     text_error,
 )
 from serving.frontends.http_repository import RepositoryRoutes
+from serving.frontends.http_trace import TraceRoutes
 from serving.options import FrontendOptions
 from serving.protocol.parameters import version_number
 from serving.protocol.v2_json import parse_json
@@ -36,6 +37,7 @@ from serving.restrictions import Restrictions
 if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.server import ModelServer
+    from serving.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +62,19 @@ _MAX_CACHED_PATH_SIZE = 256
 class HttpRoutes:
     """Everything that is served on the inference port."""
 
-    def __init__(self, server: ModelServer, options: FrontendOptions, memory: ClientMemory) -> None:
+    def __init__(
+        self,
+        server: ModelServer,
+        options: FrontendOptions,
+        memory: ClientMemory,
+        tracer: Tracer,
+    ) -> None:
         self._server = server
-        self._infer = InferRoute(server, options, memory)
+        self._infer = InferRoute(server, options, memory, tracer)
+        self._trace = TraceRoutes(server, tracer)
         self._memory = MemoryRoutes(memory)
         self._restrictions = Restrictions(options.http_restricted)
-        self._generate = GenerateRoutes(server, options)
+        self._generate = GenerateRoutes(server, options, tracer)
         self._repository = RepositoryRoutes(server)
         self._routes: dict[tuple[bytes, bytes], _Route] = {}
         self._fixed: dict[str, dict[bytes, Handler]] = {
@@ -74,7 +83,7 @@ class HttpRoutes:
             "/v2/health/ready": {b"GET": self._ready},
             "/v2/models/stats": {b"GET": self._statistics},
             "/v2/logging": {b"GET": _read_logging, b"POST": _change_logging},
-            "/v2/trace/setting": {b"GET": _absent("trace"), b"POST": _absent("trace")},
+            "/v2/trace/setting": {b"GET": self._trace.read, b"POST": self._trace.change},
         }
         self._of_model: dict[str, dict[bytes, Handler]] = {
             "": {b"GET": self._model_metadata},
@@ -84,7 +93,7 @@ class HttpRoutes:
             "/infer": {b"POST": self._infer.handle},
             "/generate": {b"POST": self._generate.once},
             "/generate_stream": {b"POST": self._generate.stream},
-            "/trace/setting": {b"GET": _absent("trace"), b"POST": _absent("trace")},
+            "/trace/setting": {b"GET": self._trace.read, b"POST": self._trace.change},
         }
 
     def handle(self, request: HttpRequest, reply: Reply) -> Cancel | None:
@@ -245,12 +254,3 @@ def _change_logging(request: HttpRequest, reply: Reply, model: str, version: int
     if not isinstance(wanted, dict):
         raise InvalidArgumentError("the log settings must be a JSON object")
     reply(json_response(extensions.change_log_settings(wanted)))
-
-
-def _absent(what: str) -> Handler:
-    """A route of a Triton extension that this release does not have."""
-
-    def answer(request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        reply(text_error(501, f"the {what} extension is not available in this release"))
-
-    return answer

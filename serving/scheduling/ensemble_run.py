@@ -197,6 +197,8 @@ class EnsembleRun:
             on_response=call.on_response,
         )
         request.pinned = self.binding.inner[call.step]
+        if origin.trace is not None:
+            request.trace = origin.trace.child(step.model_name)
         model.infer(request)
 
     def _inputs(self, step: PlanStep, wave: _Wave) -> dict[str, InputTensor]:

@@ -17,6 +17,7 @@ from serving.errors import CancelledError
 from serving.frontends.grpc_server import _ClientsFaults
 from serving.frontends.grpc_stream import InferStream
 from serving.request import InferenceRequest
+from serving.tracing.tracer import Tracer
 from tests.serving.frontends.process import ServerProcess
 from tests.serving.protocol.specs import identity_spec
 from tests.waiting import wait_until
@@ -51,7 +52,7 @@ async def messages(count: int) -> AsyncIterator[Any]:
 async def test_a_client_that_leaves_cancels_every_request_of_its_stream() -> None:
     server: Any = Queueing()
     context = SimpleNamespace(invocation_metadata=lambda: ())
-    answers = InferStream(server, messages(5), context, ClientMemory()).responses()
+    answers = InferStream(server, messages(5), context, ClientMemory(), Tracer()).responses()
     reading = asyncio.ensure_future(anext(answers))
     await wait_until(lambda: len(server.requests) == 5)
 
@@ -77,7 +78,7 @@ def test_a_client_cannot_fill_the_log_with_tracebacks(name: str, is_told: bool) 
 async def test_a_stream_is_read_no_further_than_its_share() -> None:
     server: Any = Queueing()
     context = SimpleNamespace(invocation_metadata=lambda: ())
-    answers = InferStream(server, messages(700), context, ClientMemory()).responses()
+    answers = InferStream(server, messages(700), context, ClientMemory(), Tracer()).responses()
     reading = asyncio.ensure_future(anext(answers))
     await wait_until(lambda: len(server.requests) == 256)
     for _ in range(20):

@@ -20,6 +20,7 @@ from serving.frontends.http_messages import HttpRequest, HttpResponse, ResponseS
 from serving.options import FrontendOptions
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor
+from serving.tracing.tracer import Tracer
 from tests.serving.protocol.specs import identity_spec
 from tests.waiting import wait_until
 
@@ -61,7 +62,7 @@ def http(body: bytes | None = None, *headers: tuple[bytes, bytes]) -> HttpReques
 
 
 def route(core: Core, **options: Any) -> InferRoute:
-    return InferRoute(core, FrontendOptions(**options), ClientMemory())  # type: ignore[arg-type]
+    return InferRoute(core, FrontendOptions(**options), ClientMemory(), Tracer())  # type: ignore[arg-type]
 
 
 def test_nothing_of_a_request_stays_when_it_is_answered() -> None:
@@ -147,7 +148,7 @@ def big_body(count: int = 300_000) -> bytes:
 
 async def test_a_large_body_is_decoded_and_its_answer_encoded_beside_the_loop():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions(), ClientMemory())
+    route = InferRoute(core, FrontendOptions(), ClientMemory(), Tracer())
 
     route.handle(http(big_body()), replies, "m", -1)
     assert core.requests == []
@@ -162,7 +163,7 @@ async def test_a_large_body_is_decoded_and_its_answer_encoded_beside_the_loop():
 
 async def test_a_client_that_leaves_while_its_body_is_decoded_is_not_served():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions(), ClientMemory())
+    route = InferRoute(core, FrontendOptions(), ClientMemory(), Tracer())
 
     cancel = route.handle(http(big_body()), replies, "m", -1)
     assert cancel is not None
@@ -176,7 +177,7 @@ async def test_a_client_that_leaves_while_its_body_is_decoded_is_not_served():
 
 async def test_a_client_that_leaves_after_the_decoding_cancels_its_request():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions(), ClientMemory())
+    route = InferRoute(core, FrontendOptions(), ClientMemory(), Tracer())
 
     cancel = route.handle(http(big_body()), replies, "m", -1)
     await wait_until(lambda: core.requests)
@@ -188,7 +189,7 @@ async def test_a_client_that_leaves_after_the_decoding_cancels_its_request():
 
 async def test_a_fault_of_a_large_body_is_the_clients():
     core, replies = Core(), Replies()
-    route = InferRoute(core, FrontendOptions(), ClientMemory())
+    route = InferRoute(core, FrontendOptions(), ClientMemory(), Tracer())
 
     route.handle(http(big_body()[:-1]), replies, "m", -1)
     await wait_until(lambda: replies)

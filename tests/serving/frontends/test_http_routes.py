@@ -73,7 +73,10 @@ async def test_quoted_model_names_are_read(client: RawClient):
         ("POST", "/v2/systemsharedmemory/unregister", 501),
         ("POST", "/v2/systemsharedmemory/region/r/status", 405),
         ("POST", "/v2/cudasharedmemory/region/r/register", 501),
-        ("GET", "/v2/trace/setting", 501),
+        ("GET", "/v2/trace/setting", 200),
+        ("GET", "/v2/models/identity/trace/setting", 200),
+        ("GET", "/v2/models/nope/trace/setting", 400),
+        ("POST", "/v2/trace/setting", 400),
     ],
 )
 async def test_every_route_answers_with_its_status(

@@ -310,8 +310,3 @@ def test_shared_memory_is_off_and_says_so(client: Any) -> None:
     assert caught.value.status() in {"501", "StatusCode.UNIMPLEMENTED"}
     status = client.get_system_shared_memory_status()
     assert not (status if isinstance(status, list) else status.regions)
-
-
-def test_trace_is_absent_and_says_so(client: Any) -> None:
-    with pytest.raises(InferenceServerException, match="not available"):
-        client.get_trace_settings()
