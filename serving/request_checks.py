@@ -11,6 +11,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from serving.config.decode import ModelSpec, TensorSpec
 from serving.datatypes import DataType, element_count
@@ -28,10 +31,13 @@ _RESERVED_ALLOWED = frozenset({"triton_enable_empty_final_response"})
 class _Expected:
     spec: TensorSpec
     datatype: DataType
+    dtype: np.dtype[Any]
     dims: Shape
-    rank: int
     fixed: Shape | None
     """All dims without the batch axis, when none is -1."""
+    batch_axes: int
+    """1 where the first dimension is the batch size, else 0; shape tensors have none."""
+    is_reshaped: bool
 
 
 class RequestChecks:
@@ -43,13 +49,16 @@ class RequestChecks:
             name: _Expected(
                 tensor,
                 tensor.datatype,
+                tensor.datatype.dtype,
                 tensor.dims,
-                len(tensor.dims) + int(spec.has_batch_axis),
                 tensor.dims if all(dim >= 0 for dim in tensor.dims) else None,
+                int(spec.has_batch_axis and not tensor.is_shape_tensor),
+                tensor.reshape is not None,
             )
             for name, tensor in spec.inputs.items()
         }
         self._outputs = spec.outputs
+        self._all_names = set(spec.inputs)
         self._required = [name for name, item in spec.inputs.items() if not item.is_optional]
         self._reshaped_outputs = {
             name: item for name, item in spec.outputs.items() if item.reshape is not None
@@ -65,7 +74,8 @@ class RequestChecks:
             self._check_requested_outputs(request)
         if request.parameters:
             self._check_parameters(request)
-        self._check_input_names(request.inputs)
+        if request.inputs.keys() != self._all_names:
+            self._check_input_names(request.inputs)
         batch_size = -1
         for name, tensor in request.inputs.items():
             expected = self._inputs[name]
@@ -75,17 +85,16 @@ class RequestChecks:
                     f"'{self._name}' expects '{expected.datatype.name}'"
                 )
             self._check_shape(name, tensor, expected)
-            if self._has_batch_axis:
+            if expected.batch_axes:
                 if batch_size < 0:
                     batch_size = tensor.shape[0]
                 elif batch_size != tensor.shape[0]:
                     raise InvalidArgumentError(
                         f"input '{name}' batch size does not match other inputs for "
-                        f"'{self._name}': got {tensor.shape[0]}, but {batch_size} for "
-                        f"'{next(iter(request.inputs))}'"
+                        f"'{self._name}': got {tensor.shape[0]}, but {batch_size} for others"
                     )
-            if expected.spec.reshape is not None:
-                self._reshape_input(tensor, expected.spec)
+            if expected.is_reshaped:
+                self._reshape_input(tensor, expected)
         if batch_size == 0:
             raise InvalidArgumentError(
                 f"inference request batch-size must be at least 1 for '{self._name}', got 0: the "
@@ -161,7 +170,7 @@ class RequestChecks:
     def _check_shape(self, name: str, tensor: InputTensor, expected: _Expected) -> None:
         shape = tensor.shape
         dims = shape
-        if self._has_batch_axis:
+        if expected.batch_axes:
             if not shape:
                 raise InvalidArgumentError(
                     f"input '{name}' has no shape but model requires batch dimension for "
@@ -175,7 +184,7 @@ class RequestChecks:
                 f"All input dimensions should be specified for input '{name}' for model "
                 f"'{self._name}', got {_text(shape)}"
             )
-        if tensor.array.shape != shape or tensor.array.dtype != expected.datatype.dtype:
+        if tensor.array.shape != shape or tensor.array.dtype != expected.dtype:
             raise InvalidArgumentError(self._size_mismatch(name, tensor, expected.datatype))
 
     def _unexpected_shape(self, name: str, shape: Shape, expected: _Expected) -> str:
@@ -184,9 +193,9 @@ class RequestChecks:
                 f"All input dimensions should be specified for input '{name}' for model "
                 f"'{self._name}', got {_text(shape)}"
             )
-        wanted = (-1, *expected.dims) if self._has_batch_axis else expected.dims
+        wanted = (-1,) * expected.batch_axes + expected.dims
         note = ""
-        if self._has_batch_axis:
+        if expected.batch_axes:
             note = (
                 f" NOTE: max_batch_size is {self._max_batch_size}, so the first dimension of "
                 "every shape is the batch and the dims of the config follow it."
@@ -208,9 +217,9 @@ class RequestChecks:
             f"{count * datatype.size}, got {tensor.array.nbytes}"
         )
 
-    def _reshape_input(self, tensor: InputTensor, spec: TensorSpec) -> None:
+    def _reshape_input(self, tensor: InputTensor, expected: _Expected) -> None:
+        spec, lead = expected.spec, expected.batch_axes
         assert spec.reshape is not None
-        lead = int(self._has_batch_axis)
         shape = tensor.shape[:lead] + _carry_over(tensor.shape[lead:], spec.dims, spec.reshape)
         tensor.array = tensor.array.reshape(shape)
         tensor.shape = shape

@@ -84,7 +84,7 @@ class ModelSample(msgspec.Struct, frozen=True):
     batch_sizes: dict[str, int] = {}
     """Executed batch size -> executions."""
     close_reasons: dict[str, int] = {}
-    """Why a batch closed (full, preferred, delay, ...; see docs/reference/batching.md) -> how many."""
+    """Why batches closed (full, preferred, ...; see docs/reference/batching.md) -> how often."""
     latency_buckets: dict[str, int] = {}
     """Upper bound of a latency bucket in us -> requests; sums over models and time."""
     sequence_slots: int = 0

@@ -24,19 +24,19 @@ class DefaultScheduler(DispatchingScheduler):
         request.on_cancel = self._cancel_queued
 
     def _pump(self) -> None:
-        while len(self._queue):
-            # What each idle instance would get if they shared the queue.
-            share = -(-len(self._queue) // max(1, self._pool.idle_count))
-            host = self._pool.acquire()
+        queue, pool = self._queue, self._pool
+        while waiting := len(queue):
+            host = pool.acquire()
             if host is None:
                 return
-            if isinstance(host, ThreadHost) and share > 1:
+            if waiting > 1 and isinstance(host, ThreadHost) and host.burst_limit > 1:
+                # What each idle instance would get if they shared the queue.
+                share = -(-waiting // (1 + pool.idle_count))
                 count = min(share, host.burst_limit)
                 self._dispatch_burst(host, [self._next() for _ in range(count)])
             else:
                 self._dispatch(host, self._next())
 
     def _next(self) -> Batch:
-        request = next(iter(self._queue))
-        self._queue.remove(request)
+        request = self._queue.pop_first()
         return Batch([request], request.batch_size)

@@ -94,9 +94,7 @@ class DispatchingScheduler(ABC):
     def _fail_queued(self, error: ServingError) -> None:
         # One by one: whoever hears of the failure may cancel others that wait.
         while len(self._queue):
-            request = next(iter(self._queue))
-            self._queue.remove(request)
-            self._answer(request, error)
+            self._answer(self._queue.pop_first(), error)
 
     def _all_failed(self) -> UnavailableError:
         return UnavailableError(

@@ -71,13 +71,15 @@ class DynamicBatcher(DispatchingScheduler):
             strategy.close()
 
     def enqueue(self, request: InferenceRequest) -> None:
-        self._refuse()
+        has_idle = self._pool.has_idle
+        if self._is_stopping or not has_idle:
+            self._refuse()
         now_ns = request.times.queue_start_ns = self._clock.now_ns()
         self._queue.push(request, now_ns)
         request.on_cancel = self._cancel_queued
         if self._order is not None:
             self._order.join(request)
-        if self._pool.has_idle:
+        if has_idle:
             # Not at once: what else this turn of the loop brings belongs to the same batch.
             self._alarm.set(now_ns)
         else:

@@ -26,8 +26,7 @@ class _Level:
 
     def __init__(self, policy: QueuePolicy) -> None:
         self.policy = policy
-        self.waiting: OrderedDict[InferenceRequest, int] = OrderedDict()
-        """Request -> deadline in ns, 0 for none."""
+        self.waiting: OrderedDict[InferenceRequest, None] = OrderedDict()
         self.delayed: OrderedDict[InferenceRequest, None] = OrderedDict()
 
     @property
@@ -81,11 +80,10 @@ class RequestQueue:
 
     def push(self, request: InferenceRequest, now_ns: int) -> None:
         """Raises: QueueRejectedError when the request's level is full."""
-        number = self._level_number(request.priority)
-        level = self._levels.get(number)
-        if level is None:
-            level = self._add_level(number)
-        limit = level.policy.max_queue_size
+        number = self._level_number(request.priority) if self._priority_levels else 0
+        level = self._levels.get(number) or self._add_level(number)
+        policy = level.policy
+        limit = policy.max_queue_size
         if limit and level.size >= limit:
             at_level = f" at priority level {number}" if self._priority_levels else ""
             raise QueueRejectedError(
@@ -93,11 +91,11 @@ class RequestQueue:
                 f"'{self._model_name}'{at_level} already; send it again later, or raise "
                 "max_queue_size in the model's queue policy"
             )
-        deadline_ns = _deadline_ns(level.policy, request.timeout_us, now_ns)
-        level.waiting[request] = deadline_ns
+        level.waiting[request] = None
         self._level_of[request] = level
         self.batch_items += request.batch_size
-        if deadline_ns:
+        if policy.default_timeout_us:
+            deadline_ns = _deadline_ns(policy, request.timeout_us, now_ns)
             self._pushed += 1
             heapq.heappush(self._deadlines, (deadline_ns, self._pushed, request))
             self._forget_stale_deadlines()
@@ -105,11 +103,21 @@ class RequestQueue:
     def remove(self, request: InferenceRequest) -> None:
         """The request leaves: it will execute, or was answered. Raises KeyError if not here."""
         level = self._level_of.pop(request)
-        if request in level.waiting:
-            del level.waiting[request]
-        else:
-            del level.delayed[request]
+        waiting = level.waiting if request in level.waiting else level.delayed
+        del waiting[request]
         self.batch_items -= request.batch_size
+
+    def pop_first(self) -> InferenceRequest:
+        """The next one in order of service leaves. Raises IndexError when nothing waits."""
+        for number in self._order:
+            level = self._levels[number]
+            for waiting in (level.waiting, level.delayed):
+                if waiting:
+                    request, _ = waiting.popitem(last=False)
+                    del self._level_of[request]
+                    self.batch_items -= request.batch_size
+                    return request
+        raise IndexError("nothing waits")
 
     def expire(self, now_ns: int) -> list[InferenceRequest]:
         """Apply timeout_action to every request whose time is up.
@@ -138,8 +146,6 @@ class RequestQueue:
         return self._deadlines[0][0] if self._deadlines else 0
 
     def _level_number(self, priority: int) -> int:
-        if not self._priority_levels:
-            return 0
         return priority if 1 <= priority <= self._priority_levels else self._default_level
 
     def _add_level(self, number: int) -> _Level:
@@ -156,8 +162,9 @@ class RequestQueue:
 
 
 def _deadline_ns(policy: QueuePolicy, request_timeout_us: int, now_ns: int) -> int:
+    """For a policy that has a timeout."""
     timeout_us = policy.default_timeout_us
     # A request may shorten the limit, never lengthen it or bring one in.
     if policy.allow_timeout_override and 0 < request_timeout_us < timeout_us:
         timeout_us = request_timeout_us
-    return now_ns + timeout_us * 1000 if timeout_us else 0
+    return now_ns + timeout_us * 1000

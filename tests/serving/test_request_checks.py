@@ -177,3 +177,19 @@ def test_requested_outputs_may_be_some_of_the_models():
     RequestChecks(spec_of(BATCHED)).check(request)
 
     assert request.output_names == ["Z"]
+
+
+SHAPE_TENSOR = """name: "m" max_batch_size: 8
+input [{ name: "A" data_type: TYPE_FP32 dims: [2] },
+       { name: "SIZE" data_type: TYPE_INT32 dims: [2] is_shape_tensor: true }]
+"""
+
+
+def test_a_shape_tensor_has_no_batch_axis_and_may_differ_in_its_first_dimension():
+    """SCH-008."""
+    size = np.array([5, 6], np.int32)
+
+    assert checked(SHAPE_TENSOR, {"A": rows(3), "SIZE": size}).batch_size == 3
+    assert "Expected [2], got [3,2]" in refusal(
+        SHAPE_TENSOR, {"A": rows(3), "SIZE": np.zeros((3, 2), np.int32)}
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class Batching:
         hosts: int = 1,
         hold_until: int = 0,
         strategy: BatchStrategy | None = None,
+        on_executed: Callable[[Batch], None] | None = None,
     ) -> None:
         inputs = inputs or 'input { name: "IN" data_type: TYPE_FP32 dims: [-1] }'
         spec = spec_of(
@@ -79,7 +80,12 @@ class Batching:
         for host in self.hosts:
             host.on_state_change = lambda: self.pool.on_idle and self.pool.on_idle()
         self.batcher = DynamicBatcher(
-            spec, self.pool, self.clock, hold_until=hold_until, strategy=strategy
+            spec,
+            self.pool,
+            self.clock,
+            hold_until=hold_until,
+            strategy=strategy,
+            on_executed=on_executed,
         )
         self.answers: list[tuple[str, str]] = []
         """(request id, "ok" or the error's text) in order of delivery."""
@@ -90,6 +96,7 @@ class Batching:
         rows: int = 1,
         columns: int = 2,
         names: tuple[str, ...] = ("IN",),
+        extra: Mapping[str, InputTensor] | None = None,
         **fields: int,
     ) -> InferenceRequest:
         """Enqueue one request for each id, in one turn of the loop; the last one is returned."""
@@ -98,9 +105,15 @@ class Batching:
             request = InferenceRequest("m", 1, name, batch_size=rows, **fields)
             for item in names:
                 request.inputs[item] = InputTensor(item, BY_NAME["FP32"], array.shape, array)
+            request.inputs.update(extra or {})
             request.deliver = self._deliver
             self.batcher.enqueue(request)
         return request
+
+    def keep_busy(self) -> None:
+        """The only instance executes until the test calls `host.finish()`."""
+        self.send("busy")
+        self.turn()
 
     def turn(self) -> None:
         """One turn of the event loop."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 
+from serving.datatypes import BY_NAME
 from serving.errors import QueueRejectedError, UnavailableError
+from serving.request import InputTensor
+from serving.stats import ModelStats
 from tests.serving.scheduling.hosts import Batching
 
 TWO_INPUTS = """input [{ name: "IN" data_type: TYPE_FP32 dims: [2] },
@@ -295,3 +299,67 @@ def test_repr_shows_the_state():
         "<DynamicBatcher m <RequestQueue 2 waiting+delayed by level [1:1+0 2:1+0]> executing=1>"
     )
     assert repr(batching.pool) == "<InstancePool idle=0 busy=1>"
+
+
+def test_different_values_of_a_shape_tensor_close_the_batch():
+    """SCH-033: inputs that must be equal."""
+    batching = Batching(
+        inputs='input { name: "IN" data_type: TYPE_FP32 dims: [-1] } '
+        'input { name: "SIZE" data_type: TYPE_INT32 dims: [1] is_shape_tensor: true }'
+    )
+    batching.keep_busy()
+    for name, value in (("a", 1), ("b", 1), ("c", 2)):
+        size = np.array([value], np.int32)
+        batching.send(name, extra={"SIZE": InputTensor("SIZE", BY_NAME["INT32"], (1,), size)})
+
+    batching.host.finish()
+    batching.host.finish()
+
+    assert batching.batches()[1:] == ["a b: shape_tensor", "c: queue_empty"]
+
+
+def test_a_batch_of_another_priority_fills_up_with_lower_levels():
+    """SCH-035, as the real Triton does: levels order the queue, they do not divide batches."""
+    batching = Batching("priority_levels: 3 default_priority_level: 2", max_batch_size=4)
+    batching.keep_busy()
+    for name, level in (("c1", 3), ("c2", 3), ("a1", 1), ("b1", 2), ("a2", 1), ("c3", 3)):
+        batching.send(name, priority=level)
+
+    batching.host.finish()
+    batching.host.finish()
+
+    assert batching.batches()[1:] == ["a1 a2 b1 c1: full", "c2 c3: queue_empty"]
+
+
+def test_a_batch_ends_before_a_request_that_does_not_fit_even_if_a_later_one_would():
+    """SCH-033."""
+    batching = Batching(max_batch_size=4)
+    batching.keep_busy()
+    for name, rows in (("a", 3), ("b", 2), ("c", 1)):
+        batching.send(name, rows=rows)
+
+    batching.host.finish()
+    batching.host.finish()
+
+    assert batching.batches()[1:] == ["a: full", "b c: queue_empty"]
+
+
+def test_every_reason_is_counted_for_the_model():
+    """SCH-044: what the statistics and metrics show comes from here."""
+    stats = ModelStats()
+    batching = Batching(
+        "preferred_batch_size: 2 max_queue_delay_microseconds: 100",
+        max_batch_size=4,
+        on_executed=lambda batch: stats.record_execution(batch.batch_size, batch.reason, 1, 1, 1),
+    )
+    batching.send("a", "b")
+    batching.turn()
+    batching.host.finish()
+    batching.send("late")
+    batching.clock.advance_us(100)
+    batching.host.finish()
+    batching.send("big", rows=4)
+    batching.turn()
+    batching.host.finish()
+
+    assert stats.snapshot().close_reasons == {"preferred": 1, "delay": 1, "full": 1}
