@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from serving.errors import NotFoundError, UnavailableError
+from serving.repository.sequence_holders import SequenceHolders
 from serving.repository.states import UNLOADED, IndexEntry, VersionState, is_unloaded, left_running
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Lifecycle:
         """Models that failed before their versions were known, and nothing of them serves."""
         self._ready: dict[str, dict[int, Model]] = {}
         self._default: dict[str, Model] = {}
+        self._holders = SequenceHolders()
         self._arriving: dict[str, str] = {}
         """Models whose files are still brought from elsewhere, and how far that is."""
 
@@ -64,6 +66,10 @@ class Lifecycle:
             if model is not None:
                 return model
         raise self._why_not(name, version)
+
+    def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> Model | None:
+        """The model that goes on with a sequence, be it one that drains; None if none knows it."""
+        return self._holders.find(name, version, correlation_id, self._ready.get(name, {}))
 
     def _why_not(self, name: str, version: int) -> NotFoundError | UnavailableError:
         records = self._records.get(name)
@@ -180,6 +186,8 @@ class Lifecycle:
         self._failures.pop(name, None)
         ready = self._ready.setdefault(name, {})
         replaced = [ready[version] for version in models if version in ready]
+        for model in replaced:
+            self._holders.note_leaving(name, model)
         ready.update(models)
         self._choose_default(name)
         for version, model in sorted(models.items()):
@@ -224,6 +232,7 @@ class Lifecycle:
             if record is not None and record.state is VersionState.UNAVAILABLE:
                 self._set(name, version, VersionState.UNAVAILABLE, UNLOADED)
             return None
+        self._holders.note_leaving(name, model)
         self._choose_default(name)
         self._set(name, version, VersionState.UNLOADING, reason, model=model)
         return model

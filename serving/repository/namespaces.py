@@ -54,6 +54,13 @@ class Namespaces:
             f"ambiguity, which requests cannot do: rename all but one (they are in {where})"
         )
 
+    def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> Model | None:
+        for item in self.lifecycles.values():
+            holder = item.sequence_holder(name, version, correlation_id)
+            if holder is not None:
+                return holder
+        return None
+
     def is_known(self, name: str) -> bool:
         return any(item.is_known(name) for item in self.lifecycles.values())
 
