@@ -1,0 +1,1 @@
+"""Scenarios that drive a real Triton and this server with the same requests, and compare them."""
