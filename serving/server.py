@@ -186,6 +186,18 @@ class ModelServer:
                 raise
             raise UnavailableError(f"Server is still starting: {error.message}") from error
 
+    def receiver(self, name: str, version: int = -1) -> Model:
+        """By whose config a request is to be read: `model`, or one that only goes on with the
+        sequences that it has. Whether it takes the request, `infer` decides. Raises as `model`.
+        """
+        try:
+            return self.model(name, version)
+        except ServingError:
+            finishing = self._lifecycle.finishing_sequences(name, version)
+            if finishing is None:
+                raise
+            return finishing
+
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Raises NotFoundError for a model or version that is not known at all."""
         try:

@@ -107,7 +107,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         start_ns = time.monotonic_ns()
         version = v2_grpc.parse_version(request.model_version, request.model_name)
-        model = self._server.model(request.model_name, version)
+        model = self._server.receiver(request.model_name, version)
         if model.spec.is_decoupled:
             raise UnsupportedError(
                 f"model '{request.model_name}' is decoupled: it may send any number of responses, "

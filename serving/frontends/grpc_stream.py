@@ -114,7 +114,7 @@ class InferStream:
         self._calls.append(call)
         try:
             version = v2_grpc.parse_version(message.model_version, message.model_name)
-            model = self._server.model(message.model_name, version)
+            model = self._server.receiver(message.model_name, version)
             call.is_ordered = not model.spec.is_decoupled
             request = v2_grpc.decode_request(message, model.spec, version, self._memory)
         except ServingError as error:

@@ -55,7 +55,7 @@ class GenerateRoutes:
         kind: type[_Answer],
         reply: Reply,
     ) -> Cancel:
-        model = self._server.model(name, version)
+        model = self._server.receiver(name, version)
         coding = http.headers.get(b"content-encoding", b"identity")
         if coding.strip().lower() not in {b"", b"identity"}:
             raise InvalidArgumentError(

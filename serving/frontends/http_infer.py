@@ -79,7 +79,7 @@ class InferRoute:
         return error_response(self._too_large(content_length))
 
     def handle(self, http: HttpRequest, reply: Reply, name: str, version: int) -> Cancel | None:
-        model = self._server.model(name, version)
+        model = self._server.receiver(name, version)
         if model.spec.is_decoupled:
             raise UnsupportedError(
                 f"model '{name}' is decoupled: it may send any number of responses, which HTTP "

@@ -71,6 +71,10 @@ class Lifecycle:
         """The model that goes on with a sequence, be it one that drains; None if none knows it."""
         return self._holders.find(name, version, correlation_id, self._ready.get(name, {}))
 
+    def finishing_sequences(self, name: str, version: int) -> Model | None:
+        """A model that drains and has open sequences; None when there is none."""
+        return self._holders.finishing(name, version)
+
     def _why_not(self, name: str, version: int) -> NotFoundError | UnavailableError:
         records = self._records.get(name)
         if records is None and name in self._arriving:

@@ -55,11 +55,15 @@ class Namespaces:
         )
 
     def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> Model | None:
-        for item in self.lifecycles.values():
-            holder = item.sequence_holder(name, version, correlation_id)
-            if holder is not None:
-                return holder
-        return None
+        found = (
+            item.sequence_holder(name, version, correlation_id)
+            for item in self.lifecycles.values()
+        )
+        return next(filter(None, found), None)
+
+    def finishing_sequences(self, name: str, version: int) -> Model | None:
+        found = (item.finishing_sequences(name, version) for item in self.lifecycles.values())
+        return next(filter(None, found), None)
 
     def is_known(self, name: str) -> bool:
         return any(item.is_known(name) for item in self.lifecycles.values())

@@ -36,9 +36,21 @@ class SequenceHolders:
 
         `ready`: what serves now under this name. `version`: -1 for any.
         """
-        leaving = [item() for item in reversed(self._leaving.get(name, ()))]
-        for model in (*(ready[number] for number in sorted(ready, reverse=True)), *leaving):
-            fits = model is not None and version in (-1, model.version)
-            if model is not None and fits and model.serves_sequence(correlation_id):
+        serving = [ready[number] for number in sorted(ready, reverse=True)]
+        for model in [*serving, *self._alive(name)]:
+            if version in (-1, model.version) and model.serves_sequence(correlation_id):
                 return model
         return None
+
+    def finishing(self, name: str, version: int) -> Model | None:
+        """The latest one on its way out that has open sequences."""
+        for model in self._alive(name):
+            usage = model.slot_usage
+            if version in (-1, model.version) and usage is not None and usage.is_open:
+                return model
+        return None
+
+    def _alive(self, name: str) -> list[Model]:
+        """On their way out, the latest first."""
+        models = [item() for item in reversed(self._leaving.get(name, ()))]
+        return [model for model in models if model is not None]

@@ -40,6 +40,11 @@ class SlotUsage:
     backlog: int
     """Sequences that wait for one."""
 
+    @property
+    def is_open(self) -> bool:
+        """There is a sequence."""
+        return bool(self.active or self.backlog)
+
 
 @dataclass(slots=True, eq=False)
 class Lane:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from serving.repository.lifecycle import Lifecycle
+from serving.scheduling.sequence.lanes import SlotUsage
 from tests.serving.repository.fakes import FakeModel
 
 
@@ -12,6 +13,7 @@ class Holder(FakeModel):
     def __init__(self, version: int, *sequences: int | str) -> None:
         super().__init__("m", version)
         self.sequences = sequences
+        self.slot_usage = SlotUsage(4, len(sequences), 0)
 
     def serves_sequence(self, correlation_id: int | str) -> bool:
         return correlation_id in self.sequences
@@ -63,3 +65,15 @@ def test_a_model_that_is_gone_is_forgotten():
     gc.collect()
 
     assert lifecycle.sequence_holder("m", -1, 7) is None
+
+
+def test_requests_can_be_read_by_the_config_of_a_model_that_finishes_its_sequences():
+    old = Holder(1, 7)
+    lifecycle = lifecycle_with(old, Holder(2))
+
+    lifecycle.begin_unload("m", 1)
+    lifecycle.begin_unload("m", 2)
+
+    assert lifecycle.finishing_sequences("m", -1) is old
+    assert lifecycle.finishing_sequences("m", 2) is None, "no sequences"
+    assert lifecycle.finishing_sequences("other", -1) is None
