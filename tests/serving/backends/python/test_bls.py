@@ -205,10 +205,10 @@ time.sleep(0.3)
 late = call("slow", np.zeros((1, 1), np.float32), timeout=1000).exec()
 return [pb_utils.InferenceResponse(error=late.error())]
 """
-    slow = "import time\ntime.sleep(value_in(requests[0])[0, 0])\nreturn [ok() for r in requests]"
+    slow = "import time\ntime.sleep(float(value_in(requests[0])[0, 0]))\nreturn [ok()]"
     policy = (
         "max_batch_size: 1 dynamic_batching { default_queue_policy { "
-        "allow_timeout_override: true timeout_action: REJECT } }"
+        "allow_timeout_override: true default_timeout_microseconds: 9000000 } }"
     )
     async with served(
         tmp_path, {"slow": (source_of(slow), policy), "m": source_of(body)}
