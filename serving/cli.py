@@ -259,4 +259,5 @@ def _log_options(values: Values) -> LogOptions:
         warning=values.get("log-warning", default.warning),
         error=values.get("log-error", default.error),
         format=values.get("log-format", default.format),
+        file=str(values.get("log-file", default.file)),
     )

@@ -14,7 +14,6 @@ NOT_YET: frozenset[str] = frozenset(
         "cuda-memory-pool-byte-size",
         "cuda-virtual-address-size",
         "enable-peer-access",
-        "log-file",
         "metrics-config",
         "min-supported-compute-capability",
         "pinned-memory-pool-byte-size",

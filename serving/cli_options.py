@@ -98,6 +98,7 @@ SUPPORTED: Sequence[Option] = (
     Option(
         "log-format", "Logging", "<format>", "default or ISO8601. Default: default.", log_format
     ),
+    Option("log-file", "Logging", "<file>", "Where records go. Default: standard error.", path),
     Option(
         "model-repository",
         "Model repository",

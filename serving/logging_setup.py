@@ -1,4 +1,4 @@
-"""Logging as tritonserver's options ask for it: which levels, which format, to stderr.
+"""Logging as tritonserver's options ask for it: which levels, which format, where to.
 
 Text that came from a client is escaped, so that a line break in it cannot forge a record.
 Source: spec LOG-001, LOG-003.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from logging.handlers import WatchedFileHandler
 
 _LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E"}
 
@@ -21,6 +22,8 @@ class LogOptions:
     error: bool = True
     format: str = "default"
     """default or ISO8601."""
+    file: str = ""
+    """Empty: standard error."""
 
 
 _configured: LogOptions | None = None
@@ -64,13 +67,21 @@ class TritonFormatter(logging.Formatter):
 
 
 def configure(options: LogOptions) -> None:
-    """Send the records of this process to stderr. Replaces what was configured before."""
+    """Send the records of this process where they belong. Replaces what was configured before.
+
+    A file is opened anew when somebody moves it away, as logrotate does.
+    Raises: OSError when the file cannot be opened; nothing has changed then.
+    """
     global _configured
+    handler: logging.Handler = logging.StreamHandler()
+    if options.file:
+        handler = WatchedFileHandler(options.file, encoding="utf-8")
     _configured = options
-    handler = logging.StreamHandler()
     handler.setFormatter(TritonFormatter(options.format))
     handler.addFilter(LevelFilter(options))
     root = logging.getLogger()
+    for before in root.handlers:
+        before.close()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if options.verbose > 0 else logging.INFO)
 

@@ -24,7 +24,11 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(cli.help_text())
         return 0
     tune_malloc()
-    logging_setup.configure(line.logging)
+    try:
+        logging_setup.configure(line.logging)
+    except OSError as error:
+        sys.stderr.write(f"error: --log-file={line.logging.file}: {error.strerror}\n")
+        return 1
     for warning in line.warnings:
         logging.getLogger("serving").warning("%s", warning)
     return uvloop.run(serve(line))

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from serving import logging_setup
 from serving.client_memory import ClientMemory
-from serving.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from serving.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
 from serving.protocol import log_settings
 
 if TYPE_CHECKING:
@@ -31,7 +36,12 @@ def change_log_settings(wanted: Mapping[str, object]) -> dict[str, log_settings.
     before = _log_options()
     after = log_settings.change(before, wanted)
     if after != before:
-        logging_setup.configure(after)
+        try:
+            logging_setup.configure(after)
+        except OSError as error:
+            raise UnavailableError(
+                f"the log file {after.file} cannot be opened any more: {error.strerror}"
+            ) from error
         logger.info("log settings changed to %s", log_settings.describe(after))
     return log_settings.describe(after)
 

@@ -21,7 +21,7 @@ _MAX_VERBOSE = 2**32 - 1
 
 def describe(options: LogOptions) -> dict[str, Setting]:
     return {
-        "log_file": "",
+        "log_file": options.file,
         "log_info": options.info,
         "log_warning": options.warning,
         "log_error": options.error,

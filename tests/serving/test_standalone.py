@@ -200,3 +200,23 @@ def test_help_goes_to_stdout_with_0(run):
     assert server.process.stdout is not None
     assert "--model-repository" in server.process.stdout.read()
     assert server.wait() == 0
+
+
+def test_records_go_to_a_log_file_that_may_be_moved_away(run, tmp_path: Path):
+    (tmp_path / "models").mkdir()
+    write_identity(tmp_path / "models", "m")
+    log = tmp_path / "server.log"
+    server = run(f"--model-repository={tmp_path / 'models'}", f"--log-file={log}", *ANY_PORTS)
+    wait_until_blocking(lambda: log.exists() and "READY" in log.read_text(), 30)
+
+    log.rename(tmp_path / "server.log.1")
+    assert server.end() == 0
+
+    assert "model 'm' version 1 is unloaded" in log.read_text()
+    assert not server.log
+
+
+def test_a_log_file_that_cannot_be_opened_exits_with_1(run, tmp_path: Path):
+    server = run(f"--model-repository={tmp_path}", f"--log-file={tmp_path}/no/log")
+    assert server.wait() == 1
+    assert f"error: --log-file={tmp_path}/no/log: No such file or directory" in server.log
