@@ -183,6 +183,18 @@ def model_rows(filters: ModelFilters) -> list[ModelRow]:
     return model_list(filters).rows
 
 
+def rows_of(names: set[str]) -> dict[str, ModelRow]:
+    """Some models by name; those that nobody knows are left out."""
+    observed = observe(known()[0])
+    directories = {item.name: item for item in repository.models_on_disk()}
+    rates = monitoring.latest_rates()
+    wanted = deployments.wanted_models()
+    return {
+        name: _row(name, directories.get(name), observed.get(name), rates, name in wanted)
+        for name in names & (directories.keys() | observed.keys())
+    }
+
+
 def model_header(name: str) -> ModelHeader:
     """Raises NotFoundError when neither the repository nor a worker knows the model."""
     workers, problem = known()

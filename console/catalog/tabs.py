@@ -8,6 +8,7 @@ from django.http import Http404
 from django.urls import reverse
 
 from console.catalog import selectors
+from console.catalog.ensembles import family_of
 from serving.errors import NotFoundError
 
 TABS = [
@@ -34,5 +35,11 @@ def page(name: str, tab: str, **context: Any) -> dict[str, Any]:
         }
         for route, label in TABS
     ]
-    title = dict(TABS)[tab]
-    return {"header": header, "tabs": tabs, "tab": tab, "tab_title": title, **context}
+    return {
+        "header": header,
+        "family": family_of(name),
+        "tabs": tabs,
+        "tab": tab,
+        "tab_title": dict(TABS)[tab],
+        **context,
+    }

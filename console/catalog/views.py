@@ -17,6 +17,7 @@ from console.catalog.filters import ModelFilters
 from console.catalog.policy import in_words
 from console.catalog.saved import view_of_saved
 from console.catalog.signature import scheduler_words, tensors
+from console.catalog.steps import steps_of
 from console.catalog.tabs import page
 from console.core import audit
 from console.core.permissions import Role, check_role, require_role
@@ -88,6 +89,7 @@ def _nothing_chosen() -> None:
 def model(request: HttpRequest, name: str) -> HttpResponse:
     """Summary: what it is, what it takes and gives, where it runs."""
     context = page(name, "model")
+    context["steps"] = steps_of(context["header"])
     directory = context["header"].directory
     if directory is not None:
         view, config = view_of_saved(directory)

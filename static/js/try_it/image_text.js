@@ -68,7 +68,7 @@ function cornersOf(data, from) {
 function show(image, lines) {
   const picture = figure(image, lines);
   if (!lines.length) return [picture, el("p", { class: "verdict-word" }, "No text found")];
-  const heads = [{ text: "Line", num: true }, { text: "Text" }, ...(lines.some(({ score }) => score !== null) ? [{ text: "Confidence", num: true }] : [])];
+  const heads = [{ text: "Line" }, { text: "Text" }, ...(lines.some(({ score }) => score !== null) ? [{ text: "Confidence", num: true }] : [])];
   const rows = lines.map(({ text, score }, index) => [index + 1, el("span", { class: "break" }, text), ...(score === null ? [] : [percent(score)])]);
   const list = el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Lines that were read" }, table("Lines that were read", heads, rows));
   point(list, picture);
