@@ -18,6 +18,14 @@ IGNORED: dict[str, tuple[str, str]] = {
     "model_metrics": ("CFG-023", "histograms keep their default buckets"),
     "instance_group.rate_limiter": ("CFG-064", "instances are not rate-limited"),
     "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
+    "sequence_batching.state.use_same_buffer_for_input_output": (
+        "CFG-012",
+        "a sequence has one present state either way",
+    ),
+    "sequence_batching.state.use_growable_memory": (
+        "CFG-012",
+        "a state grows where its dims are -1, in ordinary memory",
+    ),
     "optimization.priority": ("CFG-081", "all models run at the same priority"),
     "optimization.cuda": ("CFG-082", "they belong to TensorRT engines"),
     "optimization.input_pinned_memory": ("CFG-087", _NO_STAGING),

@@ -21,6 +21,12 @@ TEXTS = {
     "batch_input": ('batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "A" }'),
     "batch_output": 'batch_output { target_name: "B" source_input: "A" }',
     "model_operations": 'model_operations { op_library_filename: "a.so" }',
+    "sequence_batching.state.use_same_buffer_for_input_output": (
+        "sequence_batching { state { use_same_buffer_for_input_output: true } }"
+    ),
+    "sequence_batching.state.use_growable_memory": (
+        "sequence_batching { state { use_growable_memory: true } }"
+    ),
     "optimization.priority": "optimization { priority: PRIORITY_MAX }",
     "optimization.gather_kernel_buffer_threshold": (
         "optimization { gather_kernel_buffer_threshold: 2 }"
