@@ -60,6 +60,8 @@ BY_CONFIG_NUMBER: dict[int, DataType] = {item.config_number: item for item in _A
 BY_DTYPE: dict[np.dtype[np.generic], DataType] = {item.dtype: item for item in _ALL}
 
 _LENGTH = struct.Struct("<I")
+_COPY_BELOW = 64 * 1024
+"""Smaller tensors are cheaper to copy into one write than to send as a separate view."""
 
 
 def element_count(shape: tuple[int, ...]) -> int:
@@ -78,6 +80,15 @@ def serialize_bytes(array: NDArray[np.object_]) -> bytes:
         parts.append(_LENGTH.pack(len(value)))
         parts.append(value)
     return b"".join(parts)
+
+
+def bytes_from_array(array: NDArray[np.generic], datatype: DataType) -> bytes | memoryview:
+    """The wire form of a tensor; a large one is a view of the array."""
+    if datatype.is_bytes:
+        return serialize_bytes(array)  # type: ignore[arg-type]
+    if array.nbytes < _COPY_BELOW:
+        return array.tobytes()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def deserialize_bytes(raw: memoryview, count: int, tensor: str) -> NDArray[np.object_]:

@@ -16,9 +16,11 @@ from typing import Any
 
 from serving import model_hosts
 from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.config.protobuf import pb
 from serving.errors import ServingError, UnavailableError
 from serving.instance.base import InstanceHost
 from serving.instance.pool import InstancePool
+from serving.instance.turns import Turns
 from serving.model_hosts import Signature, Slot
 from serving.services import ModelServices
 
@@ -28,7 +30,12 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False)
 class _Member:
     host: InstanceHost
-    signature: Signature
+    slot: Slot
+    config: pb.ModelConfig
+
+    @property
+    def signature(self) -> Signature:
+        return self.slot.signature
 
 
 class InstanceSet:
@@ -44,7 +51,10 @@ class InstanceSet:
         self.pool = InstancePool(
             [item.host for item in self._members if not item.signature.is_passive],
             [item.host for item in self._members if item.signature.is_passive],
+            None if services.limiter is None else Turns(services.limiter),
         )
+        for member in self._members:
+            self._limit(member)
 
     def __repr__(self) -> str:
         return f"<InstanceSet {self.pool!r}>"
@@ -71,6 +81,7 @@ class InstanceSet:
         """Route to `added`, and no longer to what `wanted` has no place for: that is returned."""
         for member in added:
             self._members.append(member)
+            self._limit(member)
             self.pool.add(member.host, passive=member.signature.is_passive)
         places = Counter(slot.signature for slot in wanted)
         kept, surplus = [], []
@@ -91,7 +102,15 @@ class InstanceSet:
         host = model_hosts.create(
             context, self._backend, self._loaded, slot.placement, self._services
         )
-        return _Member(host, slot.signature)
+        return _Member(host, slot, context.config)
+
+    def _limit(self, member: _Member) -> None:
+        """From now on its demands count, and it starts within them."""
+        limiter, slot = self._services.limiter, member.slot
+        if limiter is not None and not member.signature.is_passive:
+            name, device = member.host.name, slot.placement.device_id
+            claim = limiter.join(member.config, name, slot.limit, device)
+            self.pool.limit(member.host, claim)
 
 
 class InstanceChange:

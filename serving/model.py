@@ -341,4 +341,6 @@ class Model:
 
 async def _check(context: ModelContext, backend: Backend, services: ModelServices) -> bool:
     model_hosts.check_supported(context.spec, services)
+    if services.limiter is not None:
+        services.limiter.check(context.config)
     return model_hosts.runs_in_child(context, backend)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
 from serving.config.decode import InstanceGroup, InstanceKind, ModelSpec, SchedulerKind
 from serving.config.protobuf import pb
+from serving.config.scheduling import RateLimit
 from serving.errors import InvalidArgumentError
 from serving.host_policies import HostPolicy, cores_of
 from serving.instance.base import InstanceHost
@@ -84,6 +85,7 @@ class Slot:
 
     placement: Placement
     signature: Signature
+    limit: RateLimit = RateLimit()
 
     def named_apart_from(self, names: Collection[str]) -> Slot:
         name = self.placement.instance_name
@@ -113,7 +115,7 @@ def slots(context: ModelContext, backend: Backend) -> list[Slot]:
             signature = Signature(bare, kind, device, group.passive)
             for _ in range(max(1, group.count)):
                 placement = Placement(f"{name}_{number}", kind, device, group.host_policy)
-                found.append(Slot(placement, signature))
+                found.append(Slot(placement, signature, group.rate_limit))
                 number += 1
     return found
 

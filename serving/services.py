@@ -18,6 +18,7 @@ from serving.custom_metrics import CustomMetrics
 from serving.host_policies import HostPolicy
 from serving.instance.base import InstanceHost
 from serving.leases import Leases
+from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class ModelServices:
     host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     cache: ResponseCache | None = None
     """For models whose config wants it."""
+    limiter: RateLimiter | None = None
+    """None: instances start whenever they are idle."""
     calls: ModelCalls | None = None
     """None where a model stands alone (benchmarks, tools)."""
     metrics: CustomMetrics = field(default_factory=CustomMetrics)

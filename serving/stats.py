@@ -169,6 +169,7 @@ class ModelStats:
         self._success_count = self._success_ns = 0
         self._fail_count = self._fail_ns = 0
         self._queue_ns = self._input_ns = self._infer_ns = self._output_ns = 0
+        self._hit_count = self._hit_ns = self._miss_count = self._miss_ns = 0
         self._invalid_count = 0
         self._failures = dict.fromkeys(FailureReason, 0)
         self._buckets = [0] * (len(LATENCY_BOUNDS_US) + 1)
@@ -186,6 +187,17 @@ class ModelStats:
         self._infer_ns += infer_ns
         self._output_ns += output_ns
         self._buckets[bisect_left(LATENCY_BOUNDS_US, total_ns // 1000)] += 1
+
+    def record_cache_hit(self, total_ns: int, queue_ns: int, lookup_ns: int) -> None:
+        """One request answered out of the response cache: it succeeded, and nothing computed."""
+        self._hit_count += 1
+        self._hit_ns += lookup_ns
+        self.record_success(total_ns, queue_ns, 0, 0, 0)
+
+    def record_cache_miss(self, took_ns: int) -> None:
+        """One request that the cache could not answer; `took_ns`: looking up and keeping."""
+        self._miss_count += 1
+        self._miss_ns += took_ns
 
     def record_failure(self, reason: FailureReason, total_ns: int) -> None:
         """One request that a scheduler or a model failed."""
@@ -223,6 +235,7 @@ class ModelStats:
 
     def snapshot(self) -> StatsSnapshot:
         count = self._success_count
+        computed = count - self._hit_count
         return StatsSnapshot(
             time_ns=time.monotonic_ns(),
             last_inference_ms=self._last_inference_ms,
@@ -231,9 +244,11 @@ class ModelStats:
             success=Duration(count, self._success_ns),
             fail=Duration(self._fail_count, self._fail_ns),
             queue=Duration(count, self._queue_ns),
-            compute_input=Duration(count, self._input_ns),
-            compute_infer=Duration(count, self._infer_ns),
-            compute_output=Duration(count, self._output_ns),
+            compute_input=Duration(computed, self._input_ns),
+            compute_infer=Duration(computed, self._infer_ns),
+            compute_output=Duration(computed, self._output_ns),
+            cache_hit=Duration(self._hit_count, self._hit_ns),
+            cache_miss=Duration(self._miss_count, self._miss_ns),
             failures=dict(self._failures),
             invalid_count=self._invalid_count,
             latency_buckets=tuple(self._buckets),

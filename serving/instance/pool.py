@@ -1,7 +1,8 @@
 """The instances of one model version: which are idle, and who is told when one becomes idle.
 
 Instances take turns: the one idle for longest comes first. Who needs one in particular takes that
-one, and keeps it for as long as something is bound to it. Loop thread only.
+one, and keeps it for as long as something is bound to it. With a rate limiter, an instance is taken
+when its resources are free, and `on_idle` also says that they are. Loop thread only.
 """
 
 from __future__ import annotations
@@ -12,10 +13,17 @@ from collections.abc import Callable, Sequence
 
 from serving.errors import ServingError
 from serving.instance.base import InstanceHost
+from serving.instance.turns import Turns
+from serving.rate_limiter import Claim
 
 
 class InstancePool:
-    def __init__(self, hosts: Sequence[InstanceHost], passive: Sequence[InstanceHost] = ()) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[InstanceHost],
+        passive: Sequence[InstanceHost] = (),
+        turns: Turns | None = None,
+    ) -> None:
         self.hosts = list(hosts)
         self.passive = list(passive)
         """Loaded, but never given work (instance group with `passive`)."""
@@ -24,6 +32,8 @@ class InstancePool:
         self._idle = deque(self.hosts)
         self._busy: set[InstanceHost] = set()
         self._kept: set[InstanceHost] = set()
+        self.turns = turns
+        """None where no rate limiter is on."""
         self._leaving: dict[InstanceHost, asyncio.Future[None]] = {}
         """Removed while they executed or were kept -> told when they have finished."""
         self.change_count = 0
@@ -47,6 +57,8 @@ class InstancePool:
         results = await asyncio.gather(
             *(host.stop() for host in [*self.hosts, *self.passive]), return_exceptions=True
         )
+        for host in self.hosts:
+            self._give_back(host)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ServingError):
                 raise result
@@ -54,7 +66,14 @@ class InstancePool:
     def abandon(self, error: ServingError) -> list[str]:
         """Wait for no instance any longer. Returns the names of those whose work goes on."""
         hosts = [*self.hosts, *self.passive, *self._leaving]
+        for host in hosts:
+            self._give_back(host)
         return [host.name for host in hosts if not host.abandon(error)]
+
+    def limit(self, host: InstanceHost, claim: Claim | None) -> None:
+        """The instance executes within the rate limiter; before it is added."""
+        if self.turns is not None and claim is not None:
+            self.turns.add(host, claim, self._on_state_change)
 
     def add(self, host: InstanceHost, *, passive: bool = False) -> None:
         """Take in an instance that has started."""
@@ -84,6 +103,7 @@ class InstancePool:
         else:
             self.hosts.remove(host)
             self._idle.remove(host)
+        self._give_back(host)
         finished.set_result(None)
         return finished
 
@@ -92,9 +112,11 @@ class InstancePool:
 
     @property
     def has_idle(self) -> bool:
+        """An instance can take work now."""
+        turns = self.turns
         # For every request; any() over a generator costs three times as much.
-        for host in self._idle:  # noqa: SIM110
-            if host.is_ready:
+        for host in self._idle:
+            if host.is_ready and (turns is None or turns.may_start(host)):
                 return True
         return False
 
@@ -125,8 +147,21 @@ class InstancePool:
                 return False
         return True
 
+    def want_turn(self) -> None:
+        """There is work: let `on_idle` say when an idle instance has its resources."""
+        if self.turns is None or self.has_idle:
+            return
+        for host in self._idle:
+            if host.is_ready:
+                self.turns.wait(host)
+
     def acquire(self) -> InstanceHost | None:
-        """An idle, ready instance, which then belongs to the caller until `release`."""
+        """An idle, ready instance, which then belongs to the caller until `release`.
+
+        None: there is none now, and `on_idle` says when to ask again.
+        """
+        if self.turns is not None:
+            return self._acquire_in_turn(self.turns)
         for _ in range(len(self._idle)):
             host = self._idle.popleft()
             if host.is_ready:
@@ -135,16 +170,28 @@ class InstancePool:
             self._idle.append(host)
         return None
 
+    def _acquire_in_turn(self, turns: Turns) -> InstanceHost | None:
+        host = turns.start_one_of([host for host in self._idle if host.is_ready])
+        if host is not None:
+            self._idle.remove(host)
+            self._busy.add(host)
+        return host
+
     def can_take(self, host: InstanceHost) -> bool:
-        """Whether `take` would succeed."""
-        return host not in self._busy and host.is_ready
+        """Whether `take` would succeed. Where it lacks but resources, `on_idle` says when."""
+        if host in self._busy or not host.is_ready:
+            return False
+        if self.turns is None or self.turns.may_start(host):
+            return True
+        self.turns.wait(host)
+        return False
 
     def take(self, host: InstanceHost) -> bool:
         """This very instance, until `release`; False when it cannot execute now.
 
         One that was removed can be taken by whoever keeps it.
         """
-        if not self.can_take(host):
+        if not self.can_take(host) or (self.turns is not None and not self.turns.start(host)):
             return False
         if host not in self._leaving:
             self._idle.remove(host)
@@ -162,14 +209,24 @@ class InstancePool:
 
     def release(self, host: InstanceHost) -> None:
         self._busy.discard(host)
+        if self.turns is not None:
+            self.turns.finished(host)
         if not self._leaving or host not in self._leaving:
             self._idle.append(host)
         elif host not in self._kept:
             self._leave(host)
 
+    def _give_back(self, host: InstanceHost) -> None:
+        """It executes no more, and other models may have its resources."""
+        if self.turns is not None:
+            self.turns.leave(host)
+
     def _leave(self, host: InstanceHost) -> None:
         finished = self._leaving.pop(host, None)
-        if finished is not None and not finished.done():
+        if finished is None:
+            return
+        self._give_back(host)
+        if not finished.done():
             finished.set_result(None)
 
     def _on_state_change(self) -> None:

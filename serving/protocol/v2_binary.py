@@ -13,13 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.config.decode import ModelSpec
-from serving.datatypes import DataType, deserialize_bytes, element_count, serialize_bytes
+from serving.datatypes import DataType, deserialize_bytes, element_count
 from serving.errors import InvalidArgumentError
 from serving.protocol.parameters import INT64_MAX
 from serving.request import InputTensor
-
-_COPY_BELOW = 64 * 1024
-"""Smaller tensors are cheaper to copy into one write than to send as a separate view."""
 
 
 def check_shape(shape: list[int], tensor: str) -> tuple[int, ...]:
@@ -62,15 +59,6 @@ def array_from_bytes(
         return flat.reshape(shape)
     except ValueError as error:
         raise InvalidArgumentError(f"{tensor} has an impossible shape: {error}") from None
-
-
-def bytes_from_array(array: NDArray[np.generic], datatype: DataType) -> bytes | memoryview:
-    """The wire form of a tensor; a large one is a view of the array."""
-    if datatype.is_bytes:
-        return serialize_bytes(array)  # type: ignore[arg-type]
-    if array.nbytes < _COPY_BELOW:
-        return array.tobytes()
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def raw_input(body: memoryview, spec: ModelSpec) -> InputTensor:

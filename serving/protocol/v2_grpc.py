@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from serving.client_memory import ClientMemory, RegionPart
 from serving.config.decode import ModelSpec
-from serving.datatypes import BY_NAME, DataType, element_count
+from serving.datatypes import BY_NAME, DataType, bytes_from_array, element_count
 from serving.errors import InvalidArgumentError, NotFoundError
 from serving.protocol import v2_binary
 from serving.protocol.classification import classify
@@ -208,7 +208,7 @@ def encode_response(
                 has_batch_axis=spec.has_batch_axis,
             )
         message.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=tensor.shape)
-        raw = v2_binary.bytes_from_array(tensor.array, tensor.datatype)
+        raw = bytes_from_array(tensor.array, tensor.datatype)
         if output.buffer is not None:
             output.buffer.write(raw, tensor.name)
             raw = b""  # clients count the entries

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from serving.client_memory import ClientMemory
 from serving.config.decode import ModelSpec
-from serving.datatypes import BY_NAME, DataType, element_count
+from serving.datatypes import BY_NAME, DataType, bytes_from_array, element_count
 from serving.errors import InvalidArgumentError
 from serving.protocol import v2_binary
 from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS, PLACEHOLDER, BigArray, array_pieces
@@ -283,7 +283,7 @@ def encode_response(
             )
         if output is not None and output.buffer is not None:
             output.buffer.write(
-                v2_binary.bytes_from_array(tensor.array, tensor.datatype), tensor.name
+                bytes_from_array(tensor.array, tensor.datatype), tensor.name
             )
             outputs.append(_head(tensor))
             continue
@@ -329,7 +329,7 @@ def _encode_output(
 ) -> dict[str, Any]:
     head = _head(tensor)
     if is_binary:
-        raw = v2_binary.bytes_from_array(tensor.array, tensor.datatype)
+        raw = bytes_from_array(tensor.array, tensor.datatype)
         head["parameters"] = {"binary_data_size": len(raw)}
         tail.append(raw)
     elif is_numeric(tensor) and tensor.array.size >= BIG_ELEMENTS:

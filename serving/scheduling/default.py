@@ -29,7 +29,13 @@ class DefaultScheduler(DispatchingScheduler):
             host = pool.acquire()
             if host is None:
                 return
-            if waiting > 1 and isinstance(host, ThreadHost) and host.burst_limit > 1:
+            # A rate limiter counts turns: one for each execution.
+            if (
+                waiting > 1
+                and pool.turns is None
+                and isinstance(host, ThreadHost)
+                and host.burst_limit > 1
+            ):
                 # What each idle instance would get if they shared the queue.
                 share = -(-waiting // (1 + pool.idle_count))
                 count = min(share, host.burst_limit)

@@ -83,6 +83,7 @@ class DynamicBatcher(DispatchingScheduler):
             # Not at once: what else this turn of the loop brings belongs to the same batch.
             self._alarm.set(now_ns)
         else:
+            self._pool.want_turn()
             self._alarm.set(self._queue.next_deadline_ns())
 
     def take_batch(self, now_ns: int) -> Batch | None:
@@ -113,6 +114,8 @@ class DynamicBatcher(DispatchingScheduler):
             assert host is not None
             self._dispatch(host, batch)
         self._expire(now_ns)
+        if len(self._queue):
+            self._pool.want_turn()
         deadline_ns = self._queue.next_deadline_ns()
         due = [when for when in (self._wake_ns, deadline_ns) if when]
         self._alarm.set(min(due, default=0))

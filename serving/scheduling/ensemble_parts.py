@@ -7,8 +7,9 @@ Loop thread only. Source: spec SCH-080, SCH-083; behaviour after EnsembleContext
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serving.config.decode import ModelSpec
 from serving.errors import ServingError, UnavailableError
@@ -17,6 +18,7 @@ from serving.scheduling.ensemble_plan import EnsemblePlan, PlanStep
 from serving.services import ModelCalls, ServedModel
 
 Shape = tuple[int, ...]
+_serials = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +33,8 @@ class Binding:
     """By step."""
     fits: Fits | None
     """None where all models agree on whether tensors have a batch axis."""
+    serial: int = field(default_factory=_serials.__next__)
+    """No other binding has it: it tells answers apart that were given by other models."""
 
     def take(self) -> None:
         for lease in self.leases:

@@ -1,0 +1,98 @@
+"""Makes the response cache that --cache-config names: built in, announced by a package, or a file.
+
+A module is imported when its cache is wanted. Once, when the server starts; blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import re
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from serving.cache import local
+from serving.cache.base import ResponseCache
+from serving.cache.store import ENTRY_POINT_GROUP, CacheStore
+from serving.cache.store_cache import StoreCache
+from serving.clock import Clock
+from serving.errors import InvalidArgumentError, ServingError
+
+_LOCAL = "local"
+_STORES = {"redis": "serving.cache.redis:RedisStore"}
+_FILE = "cache.py"
+_CLASS = "Cache"
+
+
+def make_cache(
+    name: str,
+    settings: Mapping[str, str],
+    directory: Path | None,
+    loop: asyncio.AbstractEventLoop,
+    clock: Clock,
+) -> ResponseCache:
+    """Raises InvalidArgumentError for an unknown name or setting, and where it cannot start."""
+    if name == _LOCAL:
+        return local.make(settings)
+    return StoreCache(name, _make_store(name, settings, directory), loop, clock)
+
+
+def _make_store(name: str, settings: Mapping[str, str], directory: Path | None) -> CacheStore:
+    try:
+        kind = _find(name, directory)
+        store = kind(dict(settings))
+    except ServingError:
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"the response cache '{name}' could not be started: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(store, CacheStore):
+        raise InvalidArgumentError(
+            f"the response cache '{name}' is not a subclass of serving.cache.store.CacheStore"
+        )
+    return store
+
+
+def _find(name: str, directory: Path | None) -> Any:
+    target = _STORES.get(name)
+    if target is not None:
+        module, _, attribute = target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    path = _file_of(name, directory)
+    if path is not None:
+        return _class_in(name, path)
+    for item in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        return item.load()
+    searched = f", and --cache-directory={directory} has no {name}/{_FILE}" if directory else ""
+    raise InvalidArgumentError(
+        f"unable to find the response cache '{name}': built in are "
+        f"{', '.join(sorted([_LOCAL, *_STORES]))}, no installed package announces it under the "
+        f"entry point group '{ENTRY_POINT_GROUP}'{searched}"
+    )
+
+
+def _file_of(name: str, directory: Path | None) -> Path | None:
+    if directory is None or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name.startswith("."):
+        return None
+    path = directory / name / _FILE
+    return path if path.is_file() else None
+
+
+def _class_in(name: str, path: Path) -> Any:
+    module_name = "conch_cache_" + re.sub(r"\W", "_", name)
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kind = getattr(module, _CLASS, None)
+    if kind is None:
+        raise InvalidArgumentError(
+            f"the response cache '{name}' has no class {_CLASS} in {path.name}: define one, a "
+            "subclass of serving.cache.store.CacheStore"
+        )
+    return kind
