@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from serving.errors import ServingError
+from serving.instance.process import ProcessHost
 from serving.model import Model
 from serving.response import InferenceResponse
 from tests.serving.backends import onnx_files
 from tests.serving.loading import infer, load, request_of
+from tests.waiting import wait_until
 
 FLOAT = onnx_files.FLOAT
 STATE = """
@@ -280,6 +284,24 @@ def test_text_goes_through_a_state_of_an_onnx_model(tmp_path: Path):
             assert response.error is None, response.error
             found.append(response.outputs[0].array.item())
         assert found == [b"", b"one", b"two"]
+        await model.drain_and_close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("strategy", ["direct {}", "oldest { max_candidate_sequences: 4 }"])
+def test_a_state_outlives_the_process_of_the_instance(tmp_path: Path, strategy: str):
+    write_onnx(tmp_path)
+
+    async def run() -> None:
+        model = await load(config(more=PROCESS, strategy=strategy), tmp_path)
+        (host,) = model._pool.hosts
+        assert isinstance(host, ProcessHost)
+        first = await step(model, 2, 5, start=True)
+        os.kill(host.pid, signal.SIGKILL)
+        await wait_until(lambda: not host.is_ready)
+        second = await step(model, 3, 5, end=True)
+        assert [item.outputs[0].array.item() for item in (first, second)] == [2, 5]
         await model.drain_and_close()
 
     asyncio.run(run())
