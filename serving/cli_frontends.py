@@ -5,6 +5,7 @@ Pure functions. Source: spec CLI-050..080, GRPC-040..047, HTTP-060.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -190,21 +191,37 @@ FRONTEND_OPTIONS: Sequence[Option] = (
     ),
 )
 
+_POOL = "cuda-memory-pool-byte-size"
 NO_EFFECT = {
     "http-thread-count": "one event loop serves all connections",
     "grpc-infer-thread-count": "one event loop serves all calls",
     "grpc-infer-allocation-pool-size": "messages are not pooled",
     "grpc-max-response-pool-size": "responses are not pooled",
     "buffer-manager-thread-count": "requests are gathered in the instances' own threads",
+    "pinned-memory-pool-byte-size": "the runtimes stage their own copies to and from a device",
+    _POOL: "the runtimes manage the memory of a device",
 }
 """tritonserver's options that tune what Conch does in another way: accepted, with a warning."""
 
 
 def no_effect_options() -> list[Option]:
-    return [
-        Option(name, "Accepted without effect", "<integer>", f"{reason}.", integer(0, _INT32_MAX))
+    group = "Accepted without effect"
+    options = [
+        Option(name, group, "<integer>", f"{reason}.", integer(0))
         for name, reason in NO_EFFECT.items()
+        if name != _POOL
     ]
+    reason = f"{NO_EFFECT[_POOL]}."
+    return [
+        *options,
+        Option(_POOL, group, "<gpu>:<bytes>", reason, _device_bytes, is_repeatable=True),
+    ]
+
+
+def _device_bytes(text: str) -> str:
+    if re.fullmatch("[0-9]{1,4}:[0-9]{1,19}", text) is None:
+        raise OptionError("expects <gpu>:<bytes>, as in 0:67108864")
+    return text
 
 
 def frontend_options(values: Values, warnings: list[str]) -> FrontendOptions:

@@ -190,3 +190,16 @@ def test_help_lists_every_option(argument: str):
     for name in [*BY_NAME, *NOT_YET]:
         assert f"--{name}" in text
     assert "127.0.0.1" in text
+
+
+def test_memory_pools_are_accepted_without_effect():
+    """SCH-153: the runtimes manage the memory of devices, and no request fails for a full pool."""
+    line = parse(
+        "--pinned-memory-pool-byte-size=268435456",
+        "--cuda-memory-pool-byte-size=0:67108864",
+        "--cuda-memory-pool-byte-size=1:67108864",
+    )
+
+    assert len([text for text in line.warnings if "memory-pool-byte-size has no" in text]) == 2
+    with pytest.raises(cli.CommandLineError, match="expects <gpu>:<bytes>"):
+        parse("--cuda-memory-pool-byte-size=64")
