@@ -93,6 +93,7 @@ class Model:
         """None for any other model."""
         self._generation = generation
         self._is_closing = False
+        self._ready_check: asyncio.Task[bool] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -163,6 +164,23 @@ class Model:
     def unready_reason(self) -> str:
         """Empty when requests can be executed now."""
         return "the model is being unloaded" if self._is_closing else self._scheduler.unready_reason
+
+    @property
+    def has_ready_hook(self) -> bool:
+        """The model itself has a say in whether it is ready; see `check_ready`."""
+        return any(host.has_ready_hook for host in self._pool.hosts)
+
+    def check_ready(self) -> asyncio.Task[bool]:
+        """Ask every instance; who asks meanwhile gets the same answer (PB-008)."""
+        if self._ready_check is None or self._ready_check.done():
+            self._ready_check = asyncio.get_running_loop().create_task(self._ask_ready())
+        return self._ready_check
+
+    async def _ask_ready(self) -> bool:
+        answers = await asyncio.gather(
+            *(host.check_ready() for host in self._pool.hosts if host.is_ready)
+        )
+        return self.is_ready and all(answers)
 
     @property
     def has_failed(self) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 
 from serving import devices, metadata
 from serving.backends.registry import BackendRegistry
+from serving.cache.base import ResponseCache
+from serving.cache.registry import open_cache
 from serving.clock import LoopClock
 from serving.config.protobuf import pb
 from serving.custom_metrics import CustomMetrics
@@ -26,6 +28,7 @@ from serving.errors import (
 )
 from serving.model import Model
 from serving.options import ControlMode, ServerOptions
+from serving.rate_limiter import RateLimiter
 from serving.repository import config_file
 from serving.repository.cloud.repositories import CloudRepositories
 from serving.repository.cloud.root import CloudRoot
@@ -63,6 +66,8 @@ class ModelServer:
         ]
         self._manager: Repositories | None = None
         self._custom_metrics = CustomMetrics()
+        self.cache: ResponseCache | None = None
+        self.limiter: RateLimiter | None = None
         self._polling: list[asyncio.Task[None]] = []
         self._is_started = False
         self._is_stopping = False
@@ -76,19 +81,27 @@ class ModelServer:
     async def start(self) -> None:
         """Load what the control mode asks for.
 
-        Raises: InvalidArgumentError for a repository that is no directory; ModelLoadError when a
-        model failed and exit_on_error is set.
+        Raises: InvalidArgumentError for a repository that is no directory, or a cache that cannot
+        be had; ModelLoadError when a model failed and exit_on_error is set.
         """
         options = self.options
         loop = asyncio.get_running_loop()
         gpu_count = await loop.run_in_executor(self._threads, self._look_around)
+        clock = LoopClock(loop)
+        self.cache = await loop.run_in_executor(
+            self._threads, open_cache, options.cache, loop, clock
+        )
+        if options.rate_limit:
+            self.limiter = RateLimiter(clock, options.rate_limit_resources)
         services = ModelServices(
-            LoopClock(loop),
+            clock,
             self._threads,
             gpu_count,
             options.model_drain_timeout_secs,
             warmup_timeout_s=options.model_warmup_timeout_secs,
             host_policies=options.host_policies,
+            cache=self.cache,
+            limiter=self.limiter,
             calls=self,
             metrics=self._custom_metrics,
         )
@@ -117,6 +130,8 @@ class ModelServer:
             is_clean = await self._manager.close(self.options.exit_timeout_secs)
         await asyncio.get_running_loop().run_in_executor(LoadThreads("close"), self._cloud.close)
         self._threads.shutdown()
+        if self.cache is not None:
+            self.cache.close()
         return is_clean
 
     @property
@@ -208,6 +223,11 @@ class ModelServer:
             if version == -1 and self._lifecycle.is_known(name):
                 return False
             raise
+
+    def ready_check(self, name: str, version: int = -1) -> asyncio.Task[bool] | None:
+        """Of a ready model that has a say itself: its answer, shared by those who ask at once."""
+        model = self.model(name, version)
+        return model.check_ready() if model.has_ready_hook else None
 
     def ready_versions(self, name: str) -> list[int]:
         return self._lifecycle.ready_versions(name)

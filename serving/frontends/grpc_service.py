@@ -77,7 +77,11 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     @_answers_errors
     async def ModelReady(self, request: Any, context: Any) -> Any:
         version = v2_grpc.parse_version(request.version, request.name)
-        return pb.ModelReadyResponse(ready=self._server.is_model_ready(request.name, version))
+        is_ready = self._server.is_model_ready(request.name, version)
+        check = self._server.ready_check(request.name, version) if is_ready else None
+        if check is not None:
+            is_ready = await asyncio.shield(check)
+        return pb.ModelReadyResponse(ready=is_ready)
 
     @_answers_errors
     async def ServerMetadata(self, request: Any, context: Any) -> Any:

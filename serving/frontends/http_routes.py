@@ -185,10 +185,18 @@ class HttpRoutes:
         reply(json_response(self._server.model_metadata(model, version)))
 
     def _model_ready(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        if self._server.is_model_ready(model, version):
-            reply(HttpResponse(200, [], TEXT))
+        def answer(is_ready: bool) -> None:
+            if is_ready:
+                reply(HttpResponse(200, [], TEXT))
+            else:
+                reply(text_error(400, "Model version not ready"))
+
+        is_ready = self._server.is_model_ready(model, version)
+        check = self._server.ready_check(model, version) if is_ready else None
+        if check is None:
+            answer(is_ready)
         else:
-            reply(text_error(400, "Model version not ready"))
+            check.add_done_callback(lambda done: answer(not done.cancelled() and done.result()))
 
     def _model_config(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
         from serving.config import json_form  # loads the config messages on first use

@@ -64,6 +64,13 @@ class InstanceHost(Protocol):
     def unready_reason(self) -> str: ...
 
     @property
+    def has_ready_hook(self) -> bool:
+        """`check_ready` asks the model itself."""
+
+    async def check_ready(self) -> bool:
+        """`is_ready`, and what the model says where it has a say."""
+
+    @property
     def has_failed(self) -> bool:
         """It is not ready and will not become so by itself."""
 

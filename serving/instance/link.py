@@ -15,6 +15,8 @@ from dataclasses import replace
 import msgspec
 
 from serving import host_policies
+from serving.backends.base import ModelContext, Placement
+from serving.backends.registry import BUILT_IN
 from serving.errors import InternalError, ModelLoadError, ServingError
 from serving.instance import wire
 from serving.instance.call_desk import CallDesk, Caller
@@ -34,6 +36,7 @@ from serving.services import ModelServices
 logger = logging.getLogger(__name__)
 model_logger = logging.getLogger("serving.models")
 
+_READY_LIMIT_S = 5.0
 _EXIT_GRACE_S = 1.0
 """Between the end of the socket and the end of the process."""
 
@@ -45,6 +48,19 @@ _decode_loaded = msgspec.msgpack.Decoder(wire.Loaded).decode
 _decode_ready = msgspec.msgpack.Decoder(wire.Ready).decode
 _FOR_THE_DESK = frozenset((wire.Kind.CALL, wire.Kind.CALL_CANCEL, wire.Kind.ASK, wire.Kind.METRICS))
 _decode_segments = msgspec.msgpack.Decoder(wire.Segments).decode
+
+
+def load_message(context: ModelContext, backend_name: str, placement: Placement) -> wire.Load:
+    return wire.Load(
+        BUILT_IN.get(backend_name, backend_name),
+        context.config.SerializeToString(),
+        context.version,
+        str(context.model_directory),
+        dict(context.backend_config),
+        placement.instance_name,
+        placement.kind.value,
+        placement.device_id,
+    )
 
 
 class InstanceLink:
@@ -75,6 +91,8 @@ class InstanceLink:
         self._fault = ""
         self.has_ready_hook = False
         """The model says itself whether it is ready; known after `start`."""
+        self.said_ready = True
+        """Its last answer."""
         self._ready_number = 0
         self._ready_answer: asyncio.Future[wire.Ready] | None = None
         self.desk = CallDesk(
@@ -170,13 +188,21 @@ class InstanceLink:
         if self._channel is not None:
             self._channel.send(wire.pack(wire.Kind.CANCEL, wire.Cancel([number])))
 
-    async def check_ready(self) -> wire.Ready | None:
-        """What the model says. None when the process has ended meanwhile."""
+    async def check_ready(self) -> bool:
+        """What the model says of itself; no answer in time is a no."""
         self._ready_number += 1
         answer = self._ready_answer = self._loop.create_future()
         self._send(wire.Kind.CHECK_READY, wire.CheckReady(self._ready_number))
-        await asyncio.wait((answer, self._ended), return_when=asyncio.FIRST_COMPLETED)
-        return answer.result() if answer.done() else None
+        await asyncio.wait(
+            (answer, self._ended), timeout=_READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        self.said_ready = answer.done() and answer.result().is_ready
+        error = answer.result().error if answer.done() else f"no answer in {_READY_LIMIT_S:g} s"
+        if error and not self._ended.done():
+            logger.warning(
+                "is_ready failed: %s model=%s instance=%s", error, self._model, self._name
+            )
+        return self.said_ready
 
     async def stop(self, timeout_s: float) -> None:
         """Finalize the model and end the process; kill it after `timeout_s`."""

@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable
 
 from serving.backends.base import ModelContext, Placement
-from serving.backends.registry import BUILT_IN
 from serving.clock import TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
 from serving.instance.base import Batch, deliver, finish
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
-from serving.instance.link import InstanceLink
-from serving.instance.restart import RestartCounter, RestartPolicy
+from serving.instance.limits import ProcessLimits
+from serving.instance.link import InstanceLink, load_message
+from serving.instance.restart import RestartCounter
+from serving.instance.running import RunningRequests
 from serving.instance.shared_tensors import TensorUnpacker
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
@@ -48,31 +49,33 @@ class ProcessHost:
         placement: Placement,
         *,
         services: ModelServices,
-        start_timeout_s: float = 600.0,
-        finalize_timeout_s: float = 30.0,
-        restart: RestartPolicy | None = None,
+        limits: ProcessLimits | None = None,
     ) -> None:
-        """`backend_name` is a registered name, or `module:Class`."""
+        """`backend_name` is a registered name, or `module:Class`.
+
+        Raises: InvalidArgumentError when the model or the server has set an impossible limit.
+        """
         self.name = placement.instance_name
         self.on_state_change: Callable[[], None] | None = None
         self._context = context
-        self._load = _load_message(context, backend_name, placement)
+        self._load = load_message(context, backend_name, placement)
         self._cpu_cores = placement.cpu_cores
         self._services = services
         self._clock = services.clock
-        self._start_timeout_s = start_timeout_s
-        self._finalize_timeout_s = finalize_timeout_s
-        self._restarts = RestartCounter(restart or RestartPolicy())
+        self._limits = limits or ProcessLimits.of(context)
+        self._restarts = RestartCounter(self._limits.restart)
         self._state = _State.NEW
         self._reason = f"instance '{self.name}' has not been started"
         self._link: InstanceLink | None = None
         self._batch: Batch | None = None
         self._done: Callable[[Batch], None] | None = None
         self._batch_number = 0
-        self._next_number = 0
         self._ready_ns = 0
-        self._running: dict[int, InferenceRequest] = {}
-        """Requests without a final response, by their number on the wire."""
+        self._running = RunningRequests()
+        self._watchdog: TimerHandle | None = None
+        """Ends the process when its execution takes too long."""
+        self._fault = ""
+        """Why the process was ended by its host."""
         self._timer: TimerHandle | None = None
         self._restart_task: asyncio.Task[None] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -114,11 +117,11 @@ class ProcessHost:
         self._batch_number += 1
         numbered = []
         for request in batch.requests:
-            number = self._next_number
-            self._next_number += 1
-            self._running[number] = request
             request.on_cancel = self._cancel
-            numbered.append((number, request))
+            numbered.append((self._running.add(request), request))
+        if self._limits.execute_s:
+            end_ns = self._clock.now_ns() + int(self._limits.execute_s * 1e9)
+            self._watchdog = self._clock.call_at(end_ns, self._end_overdue)
         try:
             self._link.execute(self._batch_number, numbered)
         except ServingError as error:
@@ -142,7 +145,7 @@ class ProcessHost:
         try:
             if was_busy:
                 await self._wait_idle()
-            await link.stop(self._finalize_timeout_s)
+            await link.stop(self._limits.finalize_s)
         except asyncio.CancelledError:
             self._services.metrics.leave(self)
             link.kill()  # a second stop waits until it is gone
@@ -166,19 +169,31 @@ class ProcessHost:
         return True
 
     @property
+    def has_ready_hook(self) -> bool:
+        return self._link is not None and self._link.has_ready_hook
+
+    async def check_ready(self) -> bool:
+        """Whether the process lives, and its model says that it is ready (PB-008).
+
+        While it executes it cannot be asked: then its last answer stands.
+        """
+        link = self._link
+        if link is None or not link.has_ready_hook:
+            return self.is_ready
+        says_ready = link.said_ready if self._batch is not None else await link.check_ready()
+        return self.is_ready and says_ready
+
+    @property
     def waits_for(self) -> list[OpenCall]:
         """Calls of other models that the batch which it executes waits for."""
         if self._batch is None or self._link is None:
             return []
         executing = set(self._batch.requests)
-        return [
-            call
-            for call in self._link.desk.open_calls
-            if any(self._running.get(number) in executing for number in call.callers)
-        ]
+        calls = self._link.desk.open_calls
+        return [call for call in calls if self._running.among(call.callers, executing)]
 
     def executes(self, request: InferenceRequest) -> bool:
-        return request in self._running.values()
+        return self._running.number_of(request) is not None
 
     def is_cancelled(self, number: int) -> bool:
         request = self._running.get(number)
@@ -203,7 +218,7 @@ class ProcessHost:
             on_responses=self._on_responses,
             on_end=self._on_end,
         )
-        await link.start(self._load, self._start_timeout_s, cpu_cores=self._cpu_cores)
+        await link.start(self._load, self._limits.initialize_s, cpu_cores=self._cpu_cores)
         self._link = link
         self._ready_ns = self._clock.now_ns()
 
@@ -244,7 +259,7 @@ class ProcessHost:
 
     def _take_rescheduled(self, batch: Batch, numbers: list[int]) -> None:
         for number in numbers:
-            request = self._running.pop(number, None)
+            request = self._running.pop(number)
             if request is not None:
                 request.on_cancel = None
                 batch.rescheduled.append(request)
@@ -254,12 +269,12 @@ class ProcessHost:
     ) -> tuple[InferenceRequest, InferenceResponse] | None:
         request = self._running.get(header.number)
         if request is None:
-            if header.number in range(self._next_number):
+            if self._running.was_given(header.number):
                 return None  # it has failed meanwhile; a thread of the model did not know yet
             raise wire.WireError(f"a response to the unknown request {header.number}")
         response = response_from(header, unpacker, request, self._context.version)
         if header.is_final:
-            del self._running[header.number]
+            self._running.pop(header.number)
         return request, response
 
     def _unanswered(
@@ -273,30 +288,38 @@ class ProcessHost:
         )
         if failure is not None:
             error = error_from(failure)
-        left = set(batch.requests)
-        numbers = [number for number, request in self._running.items() if request in left]
-        return [
-            (request, request.error_response(error))
-            for request in (self._running.pop(number) for number in numbers)
-        ]
+        return [(request, request.error_response(error)) for request in self._running.take(batch)]
 
     def _finish_batch(self, batch: Batch) -> None:
         """The instance gets its next batch before the answers go out: it runs meanwhile."""
         done = self._done
         self._batch = self._done = None
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
         if done is not None:
             finish(done, batch)
 
     def _cancel(self, request: InferenceRequest) -> None:
-        for number, running in self._running.items():
-            if running is request and self._link is not None:
-                self._link.cancel(number)
-                self._link.desk.caller_cancelled(number)
-                return
+        number = self._running.number_of(request)
+        if number is not None and self._link is not None:
+            self._link.cancel(number)
+            self._link.desk.caller_cancelled(number)
+
+    def _end_overdue(self) -> None:
+        """The execution takes longer than it may: only the end of the process ends it."""
+        self._watchdog = None
+        if self._batch is not None and self._link is not None:
+            self._fault = (
+                f"an execution did not end within {self._limits.execute_s:g} s; mend what it "
+                "waits for, or raise execute_timeout_seconds"
+            )
+            self._link.kill()
 
     def _on_end(self, reason: str) -> None:
-        """The process has died by itself."""
+        """The process has ended, and nobody had stopped it."""
         self._link = None
+        reason, self._fault = self._fault or reason, ""
         if self._state is not _State.STOPPED:
             logger.error("%s: %s", self._where, reason)
             self._plan_restart(reason, self._clock.now_ns() - self._ready_ns)
@@ -331,7 +354,7 @@ class ProcessHost:
         self._set_state(_State.READY, "")
 
     def _fail_running(self, error: ServingError) -> None:
-        running, self._running = list(self._running.values()), {}
+        running = self._running.take_all()
         batch = self._batch
         if batch is not None:
             batch.times.compute_end_ns = time.monotonic_ns()
@@ -342,9 +365,7 @@ class ProcessHost:
         self._tell_idle()
 
     def _fail_batch(self, batch: Batch, error: ServingError) -> None:
-        left = set(batch.requests)
-        for number in [number for number, item in self._running.items() if item in left]:
-            del self._running[number]
+        self._running.take(batch)
         batch.times.compute_end_ns = time.monotonic_ns()
         batch.stamp_requests()
         if self._batch is batch:
@@ -365,16 +386,3 @@ def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:
     if response.is_final:
         request.on_cancel = None
     deliver(request, response)
-
-
-def _load_message(context: ModelContext, backend_name: str, placement: Placement) -> wire.Load:
-    return wire.Load(
-        BUILT_IN.get(backend_name, backend_name),
-        context.config.SerializeToString(),
-        context.version,
-        str(context.model_directory),
-        dict(context.backend_config),
-        placement.instance_name,
-        placement.kind.value,
-        placement.device_id,
-    )

@@ -87,6 +87,13 @@ class ThreadHost:
         return "" if self._is_ready else f"instance '{self.name}' is not running"
 
     @property
+    def has_ready_hook(self) -> bool:
+        return False
+
+    async def check_ready(self) -> bool:
+        return self._is_ready
+
+    @property
     def has_failed(self) -> bool:
         # A thread ends when it is stopped, and by nothing else.
         return False

@@ -16,7 +16,9 @@ from serving.clock import LoopClock
 from serving.config.decode import InstanceKind, decode
 from serving.config.protobuf import pb
 from serving.instance.base import Batch
+from serving.instance.limits import ProcessLimits
 from serving.instance.process import ProcessHost
+from serving.instance.restart import RestartPolicy
 from serving.request import InferenceRequest, RequestedOutput
 from serving.response import InferenceResponse
 from serving.services import ModelServices
@@ -78,7 +80,8 @@ async def hosted(
     if "services" not in options:
         clock = options.pop("clock", None) or LoopClock(asyncio.get_running_loop())
         options["services"] = ModelServices(clock)
-    options.setdefault("start_timeout_s", 20.0)
+    restart = options.pop("restart", None) or RestartPolicy()
+    options.setdefault("limits", ProcessLimits(initialize_s=20.0, restart=restart))
     host = ProcessHost(context, backend, placed(context), **options)
     await host.start()
     try:

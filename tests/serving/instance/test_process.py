@@ -14,6 +14,7 @@ import pytest
 
 from serving.datatypes import BY_DTYPE
 from serving.errors import ErrorCode, FailureReason, ServingError
+from serving.instance.limits import ProcessLimits
 from serving.instance.shared_tensors import INLINE_LIMIT_BYTES
 from tests.serving.instance.python_models import (
     CONFIG,
@@ -265,7 +266,7 @@ async def test_a_finalize_that_hangs_is_ended_after_its_time(
 ):
     model = IDENTITY + HANGING.format(hook="finalize(self)")
 
-    async with hosted(context_for(tmp_path, model), finalize_timeout_s=0.3) as host:
+    async with hosted(context_for(tmp_path, model), limits=ProcessLimits(finalize_s=0.3)) as host:
         pid = host.pid
 
     assert not Path(f"/proc/{pid}").exists()
@@ -290,7 +291,7 @@ async def test_an_initialize_that_hangs_ends_at_the_deadline(tmp_path: Path):
     )
 
     with pytest.raises(ServingError, match=r"did not finish loading within 0\.5 s"):
-        async with hosted(context_for(tmp_path, model), start_timeout_s=0.5):
+        async with hosted(context_for(tmp_path, model), limits=ProcessLimits(initialize_s=0.5)):
             pass
 
 
