@@ -106,6 +106,7 @@ async def test_closing_finishes_what_was_accepted_and_refuses_what_is_new():
 
 
 async def test_two_instances_run_side_by_side():
+    """SCH-021."""
     model = await load(SLOW + "instance_group { count: 2 kind: KIND_CPU }")
 
     answers = [asyncio.ensure_future(infer(model, request_of({"IN": ROW}))) for _ in range(2)]
@@ -117,6 +118,7 @@ async def test_two_instances_run_side_by_side():
 
 
 async def test_only_requested_outputs_are_returned():
+    """SCH-006."""
     model = await load(
         """name: "two" backend: "identity"
         input [{ name: "A" data_type: TYPE_INT32 dims: [1] },

@@ -42,6 +42,7 @@ def test_a_good_request_gets_its_batch_size():
 
 
 def test_a_missing_input_is_named_with_what_was_sent():
+    """SCH-001."""
     assert refusal(BATCHED, {"A": rows(1)}) == (
         "expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing "
         "required input(s) ['B']."
@@ -49,36 +50,42 @@ def test_a_missing_input_is_named_with_what_was_sent():
 
 
 def test_with_optional_inputs_the_count_is_a_range():
+    """SCH-001."""
     assert checked(OPTIONAL, {"A": rows(1)}).batch_size == 1
     assert "expected number of inputs between 1 and 2 but got 0 inputs" in refusal(OPTIONAL, {})
     assert "required input 'A' is missing" in refusal(OPTIONAL, {"B": rows(1)})
 
 
 def test_an_unknown_input_is_refused_with_the_known_ones():
+    """SCH-002."""
     assert refusal(PLAIN, {"NOPE": rows(1)[0]}) == (
         "unexpected inference input 'NOPE' for model 'm': it takes ['A']"
     )
 
 
 def test_an_unknown_requested_output_is_refused():
+    """SCH-004."""
     message = refusal(BATCHED, {"A": rows(1), "B": rows(1)}, outputs=("NOPE",))
 
     assert message == "unexpected inference output 'NOPE' for model 'm': it has ['Y', 'Z']"
 
 
 def test_an_output_requested_twice_is_refused():
+    """SCH-005."""
     message = refusal(BATCHED, {"A": rows(1), "B": rows(1)}, outputs=("Y", "Y"))
 
     assert message == "output 'Y' already exists in request for model 'm'"
 
 
 def test_the_type_of_an_input_must_be_the_configs():
+    """SCH-010."""
     assert refusal(PLAIN, {"A": np.zeros(2, np.float64)}) == (
         "inference input 'A' data-type is 'FP64', but model 'm' expects 'FP32'"
     )
 
 
 def test_a_batching_model_needs_a_batch_dimension():
+    """SCH-007."""
     text = PLAIN.replace('"m"', '"m" max_batch_size: 4')
 
     assert refusal(text, {"A": np.zeros((), np.float32)}) == (
@@ -87,12 +94,14 @@ def test_a_batching_model_needs_a_batch_dimension():
 
 
 def test_batch_sizes_must_agree():
+    """SCH-008."""
     assert "input 'B' batch size does not match other inputs for 'm'" in refusal(
         BATCHED, {"A": rows(1), "B": rows(2)}
     )
 
 
 def test_a_batch_over_the_limit_is_refused_with_the_limit():
+    """SCH-009."""
     message = refusal(BATCHED, {"A": rows(9), "B": rows(9)})
 
     assert "inference request batch-size must be <= 8 for 'm', got 9" in message
@@ -103,6 +112,7 @@ def test_a_batch_of_nothing_is_refused():
 
 
 def test_a_wrong_shape_shows_both_and_explains_the_batch():
+    """SCH-011."""
     message = refusal(BATCHED, {"A": rows(1, 3), "B": rows(1)})
 
     assert "unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [1,3]." in message
@@ -110,12 +120,14 @@ def test_a_wrong_shape_shows_both_and_explains_the_batch():
 
 
 def test_without_batching_the_shape_is_the_dims():
+    """SCH-011."""
     assert refusal(PLAIN, {"A": rows(1)}) == (
         "unexpected shape for input 'A' for model 'm'. Expected [2], got [1,2]."
     )
 
 
 def test_every_dimension_must_be_given():
+    """SCH-012."""
     request = request_of({"A": rows(1)[0]})
     request.inputs["A"].shape = (-1,)
 
@@ -124,6 +136,7 @@ def test_every_dimension_must_be_given():
 
 
 def test_the_bytes_must_fill_the_shape():
+    """SCH-013."""
     tensor = InputTensor("A", BY_NAME["FP32"], (2,), np.zeros(3, np.float32))
 
     with pytest.raises(InvalidArgumentError) as caught:
@@ -135,6 +148,7 @@ def test_the_bytes_must_fill_the_shape():
 
 
 def test_the_strings_must_fill_the_shape():
+    """SCH-014."""
     tensor = InputTensor("A", BY_NAME["BYTES"], (2,), np.full(1, b"", dtype=np.object_))
 
     with pytest.raises(InvalidArgumentError, match="unexpected number of string elements 1"):
@@ -142,6 +156,7 @@ def test_the_strings_must_fill_the_shape():
 
 
 def test_custom_parameters_may_not_take_a_reserved_name():
+    """SCH-017."""
     message = refusal(PLAIN, {"A": rows(1)[0]}, parameters={"triton_x": 1})
 
     assert "'triton_x'" in message
@@ -150,6 +165,7 @@ def test_custom_parameters_may_not_take_a_reserved_name():
 
 
 def test_zero_elements_fit_where_dims_is_any():
+    """SCH-018."""
     assert checked(BATCHED, {"A": rows(2), "B": rows(2, 0)}).batch_size == 2
     assert "unexpected shape" in refusal(BATCHED, {"A": rows(2, 0), "B": rows(2)})
 

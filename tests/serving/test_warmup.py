@@ -47,12 +47,14 @@ def test_random_and_zero_samples_have_the_type_and_shape_asked_for(datatype, tmp
 
 
 def test_text_samples_are_empty_strings(tmp_path):
+    """SCH-132."""
     array = prepared("batch_size: 1 " + value("random_data: true", datatype="STRING"), tmp_path)
 
     assert array.tolist() == [b""] * 4
 
 
 def test_a_file_holds_the_raw_bytes_of_one_row(tmp_path):
+    """SCH-132."""
     (tmp_path / "warmup").mkdir()
     (tmp_path / "warmup" / "raw").write_bytes(np.arange(4, dtype=np.float32).tobytes())
 
@@ -62,6 +64,7 @@ def test_a_file_holds_the_raw_bytes_of_one_row(tmp_path):
 
 
 async def test_samples_run_on_every_instance_and_are_not_counted(tmp_path):
+    """SCH-130."""
     text = with_sample(
         "batch_size: 3 count: 2 " + value("random_data: true"),
         IDENTITY + "instance_group { count: 2 kind: KIND_CPU }",
@@ -76,6 +79,7 @@ async def test_samples_run_on_every_instance_and_are_not_counted(tmp_path):
 
 
 async def test_a_sample_with_batch_size_zero_is_skipped(tmp_path):
+    """SCH-131."""
     sample = "batch_size: 0 " + value('input_data_file: "missing"')
 
     model = await load(with_sample(sample), tmp_path)
@@ -95,6 +99,7 @@ async def test_a_sample_with_batch_size_zero_is_skipped(tmp_path):
     ],
 )
 async def test_a_bad_sample_fails_the_load_and_is_named(tmp_path, sample, text):
+    """SCH-134."""
     (tmp_path / "warmup").mkdir()
     (tmp_path / "warmup" / "short").write_bytes(b"abc")
 

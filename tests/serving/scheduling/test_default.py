@@ -31,6 +31,7 @@ class Scheduling:
 
 
 def test_each_request_is_executed_alone_in_order_of_arrival():
+    """SCH-020."""
     scheduling = Scheduling()
     for name in "abc":
         scheduling.send(name, rows=2)
@@ -43,6 +44,7 @@ def test_each_request_is_executed_alone_in_order_of_arrival():
 
 
 def test_idle_instances_take_turns():
+    """SCH-021."""
     scheduling = Scheduling(hosts=2)
 
     scheduling.send("a")
@@ -53,6 +55,7 @@ def test_idle_instances_take_turns():
 
 
 def test_what_waits_counts_as_queued_and_what_executes_as_in_flight():
+    """SCH-021."""
     scheduling = Scheduling()
     for name in "abc":
         scheduling.send(name)
@@ -62,6 +65,7 @@ def test_what_waits_counts_as_queued_and_what_executes_as_in_flight():
 
 
 def test_a_cancelled_request_leaves_the_queue_and_is_not_executed():
+    """SCH-142."""
     scheduling = Scheduling()
     scheduling.send("a")
     request = scheduling.send("b")

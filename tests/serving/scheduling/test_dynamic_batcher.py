@@ -18,6 +18,7 @@ TWO_INPUTS = """input [{ name: "IN" data_type: TYPE_FP32 dims: [2] },
 
 
 def test_requests_that_wait_for_an_instance_run_together():
+    """SCH-030."""
     batching = Batching()
     batching.send("a")
     batching.turn()
@@ -38,6 +39,7 @@ def test_requests_of_one_loop_turn_run_together_even_when_an_instance_is_idle():
 
 
 def test_a_batch_never_exceeds_max_batch_size_and_never_splits_a_request():
+    """SCH-030."""
     batching = Batching()
 
     batching.send("a", "b", "c", rows=3)
@@ -58,6 +60,7 @@ def test_a_full_batch_goes_without_waiting_for_the_delay():
 
 
 def test_the_largest_preferred_size_within_reach_is_taken():
+    """SCH-031."""
     batching = Batching("preferred_batch_size: [2, 4]")
 
     batching.send("a", "b", "c", "d", "e")
@@ -68,6 +71,7 @@ def test_the_largest_preferred_size_within_reach_is_taken():
 
 
 def test_growth_stops_at_the_largest_preferred_size():
+    """SCH-031."""
     batching = Batching("preferred_batch_size: [4] max_queue_delay_microseconds: 1000")
 
     batching.send("a", "b", "c", "d", "e", "f")
@@ -86,6 +90,7 @@ def test_requests_too_large_for_any_preferred_size_go_as_far_as_they_fit():
 
 
 def test_a_batch_below_the_preferred_size_waits_until_its_oldest_request_is_old_enough():
+    """SCH-032."""
     batching = Batching("preferred_batch_size: [4] max_queue_delay_microseconds: 1000")
     batching.send("a")
     batching.clock.advance_us(600)
@@ -99,6 +104,7 @@ def test_a_batch_below_the_preferred_size_waits_until_its_oldest_request_is_old_
 
 
 def test_when_the_delay_is_over_the_whole_pending_batch_goes_not_only_a_preferred_size():
+    """SCH-031, SCH-032."""
     batching = Batching("preferred_batch_size: [2] max_queue_delay_microseconds: 1000")
     batching.send("x")
     batching.clock.advance_us(1000)
@@ -120,6 +126,7 @@ def test_without_a_delay_a_free_instance_takes_what_is_there():
 
 
 def test_a_different_shape_closes_the_batch():
+    """SCH-033."""
     batching = Batching("max_queue_delay_microseconds: 1000")
 
     batching.send("a", "b")
@@ -130,6 +137,7 @@ def test_a_different_shape_closes_the_batch():
 
 
 def test_a_ragged_input_may_have_different_shapes_in_one_batch():
+    """SCH-033."""
     ragged = 'input { name: "IN" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }'
     batching = Batching(inputs=ragged)
 
@@ -141,6 +149,7 @@ def test_a_ragged_input_may_have_different_shapes_in_one_batch():
 
 
 def test_a_different_set_of_optional_inputs_closes_the_batch():
+    """SCH-033."""
     batching = Batching(inputs=TWO_INPUTS)
 
     batching.send("a", "b")
@@ -152,6 +161,7 @@ def test_a_different_set_of_optional_inputs_closes_the_batch():
 
 
 def test_zero_element_requests_are_batched_like_others():
+    """SCH-018."""
     batching = Batching()
 
     batching.send("a", "b", columns=0)
@@ -170,6 +180,7 @@ def test_two_idle_instances_share_what_waits():
 
 
 def test_with_preserve_ordering_a_faster_instance_waits_with_its_answers():
+    """SCH-034."""
     batching = Batching("preserve_ordering: true", max_batch_size=1, hosts=2)
     batching.send("a", "b")
     batching.turn()
@@ -182,6 +193,7 @@ def test_with_preserve_ordering_a_faster_instance_waits_with_its_answers():
 
 
 def test_without_preserve_ordering_the_faster_instance_answers_first():
+    """SCH-034."""
     batching = Batching(max_batch_size=1, hosts=2)
     batching.send("a", "b")
     batching.turn()
@@ -192,6 +204,7 @@ def test_without_preserve_ordering_the_faster_instance_answers_first():
 
 
 def test_the_test_hook_holds_the_first_batch_until_enough_requests_wait():
+    """SCH-042."""
     batching = Batching(hold_until=3)
     batching.send("a", "b")
     batching.turn()
@@ -207,6 +220,7 @@ def test_the_test_hook_holds_the_first_batch_until_enough_requests_wait():
 
 
 def test_a_request_cancelled_in_the_queue_leaves_it_and_is_answered_at_once():
+    """SCH-045."""
     batching = Batching()
     batching.send("x")
     batching.turn()
@@ -236,6 +250,7 @@ def test_cancelling_the_oldest_request_lets_the_others_wait_for_their_own_delay(
 
 
 def test_cancelling_an_executing_request_is_left_to_the_instance():
+    """SCH-142."""
     batching = Batching()
     request = batching.send("a")
     batching.turn()
@@ -247,6 +262,7 @@ def test_cancelling_an_executing_request_is_left_to_the_instance():
 
 
 async def test_stopping_refuses_new_requests_and_finishes_the_others():
+    """SCH-046."""
     batching = Batching("preferred_batch_size: [8] max_queue_delay_microseconds: 1000")
     batching.send("a")
 

@@ -11,6 +11,7 @@ REJECT = "default_queue_policy { default_timeout_microseconds: 1000 }"
 
 
 def test_a_higher_priority_is_served_first():
+    """SCH-035."""
     batching = Batching("priority_levels: 3 default_priority_level: 2", max_batch_size=2)
     batching.send("x", rows=2)
     batching.turn()
@@ -26,6 +27,7 @@ def test_a_higher_priority_is_served_first():
 
 
 def test_a_full_queue_refuses_with_unavailable_and_queues_nothing():
+    """SCH-037."""
     batching = Batching("default_queue_policy { max_queue_size: 2 }")
     batching.send("x")
     batching.turn()
@@ -38,6 +40,7 @@ def test_a_full_queue_refuses_with_unavailable_and_queues_nothing():
 
 
 def test_each_priority_level_has_its_own_queue_policy():
+    """SCH-036."""
     batching = Batching(
         "priority_levels: 2 default_priority_level: 1 "
         "priority_queue_policy { key: 2 value { max_queue_size: 1 } }"
@@ -52,6 +55,7 @@ def test_each_priority_level_has_its_own_queue_policy():
 
 
 def test_a_request_that_waits_too_long_is_rejected_promptly_while_all_instances_are_busy():
+    """SCH-038, SCH-039."""
     batching = Batching(REJECT)
     batching.send("x")
     batching.turn()
@@ -67,6 +71,7 @@ def test_a_request_that_waits_too_long_is_rejected_promptly_while_all_instances_
 
 
 def test_a_timeout_never_interrupts_an_execution():
+    """SCH-145."""
     batching = Batching(REJECT)
     batching.send("a")
     batching.turn()
@@ -78,6 +83,7 @@ def test_a_timeout_never_interrupts_an_execution():
 
 
 def test_timeout_action_delay_moves_a_request_behind_those_in_time_and_still_serves_it():
+    """SCH-040."""
     batching = Batching(
         "default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 1000 }",
         max_batch_size=1,
@@ -99,6 +105,7 @@ def test_timeout_action_delay_moves_a_request_behind_those_in_time_and_still_ser
     [("true", 400, 400), ("true", 4000, 1000), ("true", 0, 1000), ("false", 400, 1000)],
 )
 def test_a_request_may_shorten_its_queue_timeout_where_allowed(override, timeout_us, expires_at_us):
+    """SCH-041."""
     batching = Batching(
         "default_queue_policy { default_timeout_microseconds: 1000 "
         f"allow_timeout_override: {override} }}"
@@ -115,6 +122,7 @@ def test_a_request_may_shorten_its_queue_timeout_where_allowed(override, timeout
 
 
 def test_a_request_timeout_has_no_effect_where_the_policy_has_none():
+    """SCH-041."""
     batching = Batching("default_queue_policy { allow_timeout_override: true }")
     batching.send("x")
     batching.turn()
