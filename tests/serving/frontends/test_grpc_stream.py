@@ -29,7 +29,7 @@ class Queueing:
     def __init__(self) -> None:
         self.requests: list[InferenceRequest] = []
 
-    def model(self, name: str, version: int) -> Any:
+    def receiver(self, name: str, version: int) -> Any:
         return SimpleNamespace(spec=identity_spec(), labels_of=lambda _: [])
 
     def infer(self, request: InferenceRequest) -> None:

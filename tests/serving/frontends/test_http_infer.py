@@ -32,7 +32,7 @@ class Core:
     spec: ModelSpec = field(default_factory=identity_spec)
     requests: list[InferenceRequest] = field(default_factory=list)
 
-    def model(self, name: str, version: int) -> Any:
+    def receiver(self, name: str, version: int) -> Any:
         return SimpleNamespace(spec=self.spec, labels_of=lambda output: [])
 
     def infer(self, request: InferenceRequest) -> None:
