@@ -53,6 +53,8 @@ class Explanation:
     inputs: tuple[InputRequirement, ...]
     outputs: tuple[OutputPromise, ...]
     notes: tuple[str, ...] = ()
+    sequence_id: int | str = 0
+    """Of the example, for a model that wants sequences; 0 for any other."""
 
     @property
     def is_json(self) -> bool:
@@ -69,6 +71,7 @@ class Explanation:
     def request(self) -> dict[str, Any]:
         """JSON body of an example request, with zeros."""
         return {
+            **self._sequence(),
             **self._wanted_outputs(),
             "inputs": [
                 {
@@ -80,6 +83,13 @@ class Explanation:
                 for item in self._sent
             ],
         }
+
+    def _sequence(self) -> dict[str, Any]:
+        """The example is a sequence of one request."""
+        if not self.sequence_id:
+            return {}
+        flags = {"sequence_start": True, "sequence_end": True}
+        return {"parameters": {"sequence_id": self.sequence_id, **flags}}
 
     @property
     def _has_binary_answer(self) -> bool:
@@ -132,7 +142,7 @@ class Explanation:
                     "parameters": {"binary_data_size": size},
                 }
             )
-        head = {**self._wanted_outputs(), "inputs": inputs}
+        head = {**self._sequence(), **self._wanted_outputs(), "inputs": inputs}
         return json.dumps(head, ensure_ascii=False), total
 
     def python(self, url: str, headers: Mapping[str, str] | None = None) -> str:
@@ -158,7 +168,9 @@ class Explanation:
             f"inputs[{index}].set_data_from_numpy({_array(item)})"
             for index, item in enumerate(self._sent)
         ]
-        extra = f", headers={dict(headers)!r}" if headers else ""
+        parameters = self._sequence().get("parameters", {})
+        extra = "".join(f", {name}={value!r}" for name, value in parameters.items())
+        extra += f", headers={dict(headers)!r}" if headers else ""
         lines.append(f"result = client.infer({self.model!r}, inputs{extra})")
         lines += [f"print({item.name!r}, result.as_numpy({item.name!r}))" for item in self.outputs]
         return "\n".join(lines) + "\n"
@@ -183,7 +195,21 @@ def explain(effective: pb.ModelConfig, origins: Mapping[str, str] | None = None)
         for item in effective.output
         if item.data_type in BY_CONFIG_NUMBER
     )
-    return Explanation(effective.name, inputs, outputs, _notes(effective))
+    return Explanation(effective.name, inputs, outputs, _notes(effective), _sequence_id(effective))
+
+
+def _sequence_id(config: pb.ModelConfig) -> int | str:
+    """An example of the kind that the model takes; iterative models need none."""
+    sequence = config.sequence_batching
+    if not config.HasField("sequence_batching") or sequence.iterative_sequence:
+        return 0
+    wants_text = any(
+        control.kind == pb.ModelSequenceBatching.Control.CONTROL_SEQUENCE_CORRID
+        and control.data_type == pb.TYPE_STRING
+        for item in sequence.control_input
+        for control in item.control
+    )
+    return "my-sequence" if wants_text else 1
 
 
 def _requirement(item: pb.ModelInput, batching: bool, origin: str) -> InputRequirement:
@@ -228,9 +254,12 @@ def _notes(config: pb.ModelConfig) -> tuple[str, ...]:
             "The model is decoupled: it may answer several times, so use gRPC streaming "
             "(or /generate_stream) instead of a plain request."
         )
-    if config.HasField("sequence_batching"):
+    if config.sequence_batching.iterative_sequence:
+        notes.append("Each request is a sequence of its own: the model may execute it repeatedly.")
+    elif config.HasField("sequence_batching"):
         notes.append(
-            "Requests belong to a sequence: give sequence_id, sequence_start and sequence_end."
+            "Requests belong to a sequence: give sequence_id, sequence_start with the first one "
+            "and sequence_end with the last."
         )
     return tuple(notes)
 

@@ -173,3 +173,21 @@ def test_a_config_without_inputs_has_an_empty_explanation():
 
     assert explanation.inputs == ()
     assert explanation.request() == {"inputs": []}
+
+
+def test_the_example_of_a_sequence_model_is_a_sequence_of_one_request():
+    text = (
+        'control_input { name: "ID" '
+        "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } }"
+    )
+
+    number = explained(f"{X} {Y} sequence_batching {{ direct {{}} }}")
+    words = explained(f"{X} {Y} sequence_batching {{ direct {{}} {text} }}")
+    iterative = explained(f"{X} {Y} sequence_batching {{ iterative_sequence: true }}")
+
+    flags = {"sequence_start": True, "sequence_end": True}
+    assert number.request()["parameters"] == {"sequence_id": 1, **flags}
+    assert words.request()["parameters"]["sequence_id"] == "my-sequence"
+    assert "sequence_id=1, sequence_start=True, sequence_end=True" in number.python("http://a")
+    assert "parameters" not in iterative.request()
+    assert any("sequence of its own" in note for note in iterative.notes)

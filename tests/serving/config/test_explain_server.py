@@ -20,6 +20,8 @@ CONFIGS = {
     'output { name: "y" data_type: TYPE_FP32 dims: [3] }',
     "text": 'input { name: "x" data_type: TYPE_STRING dims: [2] } '
     'output { name: "y" data_type: TYPE_STRING dims: [2] }',
+    "sequence": 'max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [3] } '
+    'output { name: "y" data_type: TYPE_FP32 dims: [3] } sequence_batching { direct {} }',
     "large": 'max_batch_size: 4 input { name: "x" data_type: TYPE_FP16 dims: [3, 64, 64] } '
     'output { name: "y" data_type: TYPE_FP16 dims: [3, 64, 64] }',
 }
@@ -50,7 +52,7 @@ def explanation_of(root, name):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-@pytest.mark.parametrize("name", ["small", "text"])
+@pytest.mark.parametrize("name", ["small", "text", "sequence"])
 def test_the_server_answers_the_curl_snippet(server, name):
     root, url = server
     explanation = explanation_of(root, name)
