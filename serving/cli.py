@@ -15,6 +15,8 @@ from serving.cli_absent import NOT_YET
 from serving.cli_forms import Option, OptionError
 from serving.cli_frontends import NO_EFFECT, frontend_options
 from serving.cli_options import BY_NAME, SUPPORTED
+from serving.cli_sharing import cache_options, resource_limits
+from serving.errors import InvalidArgumentError
 from serving.host_policies import combined
 from serving.logging_setup import LogOptions
 from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
@@ -155,6 +157,10 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         raise CommandLineError(
             "--model-repository is missing: name the directory that holds the models"
         )
+    try:
+        cache, limits = cache_options(values, warnings), resource_limits(values, warnings)
+    except InvalidArgumentError as error:
+        raise CommandLineError(error.message) from None
     options = ServerOptions(
         model_repositories=tuple(dict.fromkeys(values.all("model-repository"))),
         server_id=values.get("id", default.server_id),
@@ -184,6 +190,9 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,
         host_policies=combined(values.all("host-policy")),
+        cache=cache,
+        rate_limit=values.get("rate-limit", default.rate_limit),
+        rate_limit_resources=limits,
         cloud=_cloud_options(values),
     )
     return options, warnings

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path
 from serving.cli_frontends import FRONTEND_OPTIONS, no_effect_options
+from serving.cli_sharing import OLD_CACHE_OPTIONS, SHARING_OPTIONS
 from serving.cli_trace import OLD_TRACE_OPTIONS, TRACE_OPTIONS
 from serving.errors import InvalidArgumentError
 from serving.host_policies import parse_setting
@@ -256,6 +257,7 @@ SUPPORTED: Sequence[Option] = (
         host_policy,
         is_repeatable=True,
     ),
+    *SHARING_OPTIONS,
     Option(
         "strict-model-config",
         "Deprecated",
@@ -264,6 +266,7 @@ SUPPORTED: Sequence[Option] = (
         boolean,
     ),
     *OLD_TRACE_OPTIONS,
+    *OLD_CACHE_OPTIONS,
     *no_effect_options(),
 )
 

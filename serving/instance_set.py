@@ -40,7 +40,11 @@ class _Member:
 
 class InstanceSet:
     def __init__(
-        self, context: ModelContext, backend: Backend, loaded: LoadedModel | None, services: ModelServices
+        self,
+        context: ModelContext,
+        backend: Backend,
+        loaded: LoadedModel | None,
+        services: ModelServices,
     ) -> None:
         self._backend = backend
         self._loaded = loaded

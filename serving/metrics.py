@@ -7,82 +7,21 @@ Source: spec metrics.md 6.1 (MET-001 to MET-040).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
+from serving.metrics_counters import (
+    CacheCounters,
+    GpuCounters,
+    HostCounters,
+    ModelCounters,
+    ResourceCounters,
+)
 from serving.stats import LATENCY_BOUNDS_US, StatsSnapshot
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
 _LATENCY_STEP = 4
 """Every fourth bound is shown, a factor of two apart; the buckets between are summed up."""
-
-
-class SlotCounters(Protocol):
-    """How full a sequence model is."""
-
-    @property
-    def slots(self) -> int: ...
-    @property
-    def active(self) -> int: ...
-    @property
-    def backlog(self) -> int: ...
-
-
-class ModelCounters(Protocol):
-    """What a model shows of itself; `serving.model.Model` has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def namespace(self) -> str:
-        """Empty without model namespacing."""
-
-    @property
-    def metric_tags(self) -> Mapping[str, str]: ...
-    @property
-    def load_duration_s(self) -> float: ...
-    @property
-    def queued_count(self) -> int: ...
-    @property
-    def inflight_count(self) -> int: ...
-    @property
-    def instance_count(self) -> int: ...
-    @property
-    def slot_usage(self) -> SlotCounters | None:
-        """None where the model serves no sequences."""
-
-    def snapshot(self) -> StatsSnapshot: ...
-
-
-class GpuCounters(Protocol):
-    """What a GPU shows of itself; None where the device does not report it."""
-
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def utilization(self) -> float | None: ...
-    @property
-    def memory_used_bytes(self) -> int | None: ...
-    @property
-    def memory_total_bytes(self) -> int | None: ...
-    @property
-    def power_usage_watts(self) -> float | None: ...
-    @property
-    def power_limit_watts(self) -> float | None: ...
-    @property
-    def energy_joules(self) -> float | None: ...
-
-
-class HostCounters(Protocol):
-    @property
-    def cpu_utilization(self) -> float: ...
-    @property
-    def memory_used_bytes(self) -> int: ...
-    @property
-    def memory_total_bytes(self) -> int: ...
 
 
 class _Family:
@@ -105,6 +44,9 @@ def render(
     models: Iterable[ModelCounters],
     gpus: Sequence[GpuCounters] = (),
     host: HostCounters | None = None,
+    *,
+    cache: CacheCounters | None = None,
+    resources: Sequence[ResourceCounters] = (),
 ) -> str:
     """The whole page."""
     rows = [(model, _labels(model), model.snapshot()) for model in models]
@@ -113,6 +55,9 @@ def render(
         *_duration_families(rows),
         *_conch_families(rows),
         *_sequence_families(rows),
+        *_cached_families(rows),
+        *_cache_families(cache),
+        *_turn_families(rows, resources),
         *_gpu_families(gpus),
     ]
     if host is not None:
@@ -216,6 +161,85 @@ def _sequence_families(rows: _Rows) -> list[_Family]:
             active.add(labels, usage.active)
             backlog.add(labels, usage.backlog)
     return [slots, active, backlog]
+
+
+def _cached_families(rows: _Rows) -> list[_Family]:
+    hits = _Family("nv_cache_num_hits_per_model", "counter", "Number of cache hits per model")
+    misses = _Family("nv_cache_num_misses_per_model", "counter", "Number of cache misses per model")
+    hit_us = _Family(
+        "nv_cache_hit_duration_per_model",
+        "counter",
+        "Total cache hit duration per model, in microseconds",
+    )
+    miss_us = _Family(
+        "nv_cache_miss_duration_per_model",
+        "counter",
+        "Total cache miss (insert+lookup) duration per model, in microseconds",
+    )
+    for model, labels, snapshot in rows:
+        if model.is_cached:
+            hits.add(labels, snapshot.cache_hit.count)
+            misses.add(labels, snapshot.cache_miss.count)
+            hit_us.add(labels, snapshot.cache_hit.total_ns // 1000)
+            miss_us.add(labels, snapshot.cache_miss.total_ns // 1000)
+    return [hits, misses, hit_us, miss_us]
+
+
+def _cache_families(cache: CacheCounters | None) -> list[_Family]:
+    if cache is None:
+        return []
+    figures: list[tuple[str, str, str, float]] = [
+        ("nv_cache_num_lookups", "gauge", "Number of cache lookups", cache.hits + cache.misses),
+        ("nv_cache_num_hits", "gauge", "Number of cache hits", cache.hits),
+        ("nv_cache_num_misses", "gauge", "Number of cache misses", cache.misses),
+        ("nv_cache_num_evictions", "gauge", "Number of cache evictions", cache.evictions),
+        ("nv_cache_lookup_duration", "gauge", "Lookups in microseconds", cache.lookup_ns // 1000),
+        (
+            "nv_cache_insertion_duration",
+            "gauge",
+            "Insertions in microseconds",
+            cache.insertion_ns // 1000,
+        ),
+        ("conch_cache_failures_total", "counter", "Calls that the store failed", cache.failures),
+        ("conch_cache_open", "gauge", "1 while the store of the cache answers", int(cache.is_open)),
+    ]
+    if cache.capacity_bytes:
+        share = cache.used_bytes / cache.capacity_bytes
+        figures += [
+            ("nv_cache_num_entries", "gauge", "Number of responses stored", cache.entries),
+            ("nv_cache_util", "gauge", "Cache utilization [0.0 - 1.0]", share),
+        ]
+    families = []
+    for name, kind, text, value in figures:
+        family = _Family(name, kind, text)
+        family.add("", value)
+        families.append(family)
+    return families
+
+
+def _turn_families(rows: _Rows, resources: Sequence[ResourceCounters]) -> list[_Family]:
+    waiting = _Family(
+        "conch_rate_limit_waiting", "gauge", "Instances that have work and wait for resources"
+    )
+    waits = _Family(
+        "conch_rate_limit_waits_total", "counter", "Executions that had to wait for resources"
+    )
+    waited = _Family(
+        "conch_rate_limit_wait_us_total", "counter", "Waits for resources in microseconds"
+    )
+    for model, labels, _ in rows:
+        if (turns := model.turns) is not None:
+            waiting.add(labels, turns.waiting_count)
+            waits.add(labels, turns.waits.count)
+            waited.add(labels, turns.waits.total_ns // 1000)
+    capacity = _Family("conch_rate_limit_capacity", "gauge", "How much there is of a resource")
+    used = _Family("conch_rate_limit_used", "gauge", "How much of a resource is in use")
+    for item in resources:
+        device = "all" if item.device is None else item.device
+        labels = f'resource="{_escape(item.name)}",device="{device}"'
+        capacity.add(labels, item.capacity)
+        used.add(labels, item.used)
+    return [waiting, waits, waited, capacity, used]
 
 
 def _add_latency(family: _Family, labels: str, snapshot: StatsSnapshot) -> None:

@@ -24,6 +24,7 @@ from serving.errors import (
     UnavailableError,
 )
 from serving.instance.base import InstanceHost
+from serving.instance.turns import Turns
 from serving.instance_set import InstanceChange, InstanceSet
 from serving.leases import Leases
 from serving.request import InferenceRequest
@@ -206,6 +207,16 @@ class Model:
         """A sequence with this id has begun here and not ended."""
         scheduler = self._scheduler
         return isinstance(scheduler, SequenceBatcher) and scheduler.serves(correlation_id)
+
+    @property
+    def is_cached(self) -> bool:
+        """Its answers go into the server's response cache."""
+        return bool(self._generation) and self._services.cache is not None
+
+    @property
+    def turns(self) -> Turns | None:
+        """How its instances get their resources; None where no rate limiter is on."""
+        return self._pool.turns
 
     @property
     def instance_count(self) -> int:

@@ -32,6 +32,16 @@ class CloudOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """Which response cache, and what it is told; see `serving.cache.registry`."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    directory: Path | None = None
+    """Where caches lie that are neither built in nor installed."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerOptions:
     model_repositories: tuple[Path | str, ...]
     """Directories, and URLs (s3://, gs://, as://) as texts."""
@@ -59,6 +69,12 @@ class ServerOptions:
     model_drain_timeout_secs: float = 600.0
     """How long requests may go on in a model that was unloaded or replaced."""
     exit_timeout_secs: float = 30.0
+    cache: CacheOptions | None = None
+    """None: nothing is cached, whatever configs say."""
+    rate_limit: bool = False
+    """Instances start only when the resources of their rate_limiter are free."""
+    rate_limit_resources: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
+    """(resource in lower case, device or None for each) -> count."""
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""

@@ -9,7 +9,7 @@ decisions, loop thread only. Behaviour after spec SCH-110..113, REP-095.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from serving.clock import Clock
@@ -271,3 +271,24 @@ def parse_resource(text: str) -> tuple[Key, int]:
         )
     device = int(parts[2]) if len(parts) == 3 else None
     return (parts[0].lower(), device), int(parts[1])
+
+
+def parse_mode(text: str) -> bool:
+    """Whether the limiter is on. Raises InvalidArgumentError."""
+    modes = {"off": False, "execution_count": True}
+    if text.strip().lower() not in modes:
+        raise InvalidArgumentError("expects off or execution_count")
+    return modes[text.strip().lower()]
+
+
+def limits_of(resources: Iterable[tuple[Key, int]]) -> dict[Key, int]:
+    """Raises InvalidArgumentError where one resource has two counts."""
+    limits: dict[Key, int] = {}
+    for key, count in resources:
+        if limits.setdefault(key, count) != count:
+            device = "" if key[1] is None else f" of device {key[1]}"
+            raise InvalidArgumentError(
+                f"resource '{key[0]}'{device} is given as {limits[key]} and as {count}; give each "
+                "resource once, upper and lower case are one"
+            )
+    return limits

@@ -88,9 +88,8 @@ class ModelServer:
         loop = asyncio.get_running_loop()
         gpu_count = await loop.run_in_executor(self._threads, self._look_around)
         clock = LoopClock(loop)
-        self.cache = await loop.run_in_executor(
-            self._threads, open_cache, options.cache, loop, clock
-        )
+        opening = loop.run_in_executor(self._threads, open_cache, options.cache, loop, clock)
+        self.cache = await opening
         if options.rate_limit:
             self.limiter = RateLimiter(clock, options.rate_limit_resources)
         services = ModelServices(

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from serving import host_policies
+from serving.cache.settings import combined, parse_setting
 from serving.errors import InvalidArgumentError
 from serving.host_policies import HostPolicy
-from serving.options import CloudOptions, ControlMode, FrontendOptions, ServerOptions
+from serving.options import CacheOptions, CloudOptions, ControlMode, FrontendOptions, ServerOptions
+from serving.rate_limiter import limits_of, parse_mode, parse_resource
 from serving.repository.cloud import url as cloud_url
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+T = TypeVar("T")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 _WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - compared, not bound
@@ -114,10 +118,44 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         model_warmup_timeout_secs=_number(env, "CONCH_WARMUP_TIMEOUT", 300, low=1),
         model_drain_timeout_secs=_number(env, "CONCH_DRAIN_TIMEOUT", 600, low=1),
         exit_timeout_secs=_number(env, "CONCH_EXIT_TIMEOUT", 30),
+        cache=_cache_options(env),
+        rate_limit=_parsed(env, "CONCH_RATE_LIMIT", parse_mode) or False,
+        rate_limit_resources=_resource_limits(env),
         host_policies=_host_policies(env),
         backend_directory=Path(backend_directory) if backend_directory else None,
         cloud=_cloud_options(env),
     )
+
+
+def _cache_options(env: Mapping[str, str]) -> CacheOptions | None:
+    """Settings are separated by blanks, as several --cache-config are."""
+    directory = env.get("CONCH_CACHE_DIRECTORY")
+    path = Path(directory).expanduser().absolute() if directory else None
+    return _parsed(
+        {"CONCH_CACHE_CONFIG": _secret(env, "CONCH_CACHE_CONFIG")},
+        "CONCH_CACHE_CONFIG",
+        lambda text: combined(map(parse_setting, text.split()), path),
+    )
+
+
+def _resource_limits(env: Mapping[str, str]) -> Mapping[tuple[str, int | None], int]:
+    limits = _parsed(
+        env,
+        "CONCH_RATE_LIMIT_RESOURCES",
+        lambda text: limits_of(map(parse_resource, text.replace(",", " ").split())),
+    )
+    return limits or {}
+
+
+def _parsed(env: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:
+    """None where the variable is not set."""
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except InvalidArgumentError as error:
+        raise SettingsError(f"{name}: {error.message}") from None
 
 
 def _host_policies(env: Mapping[str, str]) -> dict[str, HostPolicy]:

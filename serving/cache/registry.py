@@ -20,6 +20,7 @@ from serving.cache.store import ENTRY_POINT_GROUP, CacheStore
 from serving.cache.store_cache import StoreCache
 from serving.clock import Clock
 from serving.errors import InvalidArgumentError, ServingError
+from serving.options import CacheOptions
 
 _LOCAL = "local"
 _STORES = {"redis": "serving.cache.redis:RedisStore"}
@@ -27,17 +28,17 @@ _FILE = "cache.py"
 _CLASS = "Cache"
 
 
-def make_cache(
-    name: str,
-    settings: Mapping[str, str],
-    directory: Path | None,
-    loop: asyncio.AbstractEventLoop,
-    clock: Clock,
-) -> ResponseCache:
+def open_cache(
+    options: CacheOptions | None, loop: asyncio.AbstractEventLoop, clock: Clock
+) -> ResponseCache | None:
     """Raises InvalidArgumentError for an unknown name or setting, and where it cannot start."""
+    if options is None:
+        return None
+    name, settings = options.name, options.settings
     if name == _LOCAL:
         return local.make(settings)
-    return StoreCache(name, _make_store(name, settings, directory), loop, clock)
+    store = _make_store(name, settings, options.directory)
+    return StoreCache(name, store, loop, clock)
 
 
 def _make_store(name: str, settings: Mapping[str, str], directory: Path | None) -> CacheStore:

@@ -25,6 +25,7 @@ from serving.options import FrontendOptions
 from serving.stats import StatsSnapshot
 
 if TYPE_CHECKING:
+    from serving.instance.turns import Turns
     from serving.model import Model
     from serving.scheduling.sequence.lanes import SlotUsage
     from serving.server import ModelServer
@@ -61,7 +62,15 @@ class MetricsRoutes:
             self._host.sample()
         models = [_Counters(model) for model in self._server.metrics_models()]
         host = self._host if options.allow_cpu_metrics else None
-        return metrics.render(models, self._gpus, host) + self._server.custom_metrics.render()
+        cache, limiter = self._server.cache, self._server.limiter
+        page = metrics.render(
+            models,
+            self._gpus,
+            host,
+            cache=None if cache is None else cache.counters,
+            resources=() if limiter is None else limiter.resources(),
+        )
+        return page + self._server.custom_metrics.render()
 
 
 @dataclass(slots=True)
@@ -101,6 +110,14 @@ class _Counters:
     @property
     def instance_count(self) -> int:
         return self._model.instance_count
+
+    @property
+    def is_cached(self) -> bool:
+        return self._model.is_cached
+
+    @property
+    def turns(self) -> Turns | None:
+        return self._model.turns
 
     @property
     def slot_usage(self) -> SlotUsage | None:

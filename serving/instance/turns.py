@@ -74,4 +74,3 @@ class Turns:
     def _weight(self, host: InstanceHost) -> int:
         claim = self._claims.get(host)
         return 0 if claim is None else claim.weight
-

@@ -6,11 +6,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from serving.cache.base import CacheCounters
+from serving.config.scheduling import RateLimit, Resource
 from serving.devices import GpuSample
 from serving.errors import FailureReason
+from serving.instance.turns import Turns
 from serving.metrics import render
+from serving.rate_limiter import RateLimiter
 from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import ModelStats, StatsSnapshot
+from tests.fakes import FakeClock
+from tests.serving.loading import config_of
+from tests.serving.scheduling.hosts import ManualHost
 
 _LINE = re.compile(
     r"# (HELP|TYPE) \w+ .+|"
@@ -29,6 +36,8 @@ class Counters:
     inflight_count: int = 6
     instance_count: int = 2
     slot_usage: SlotUsage | None = None
+    is_cached: bool = False
+    turns: Turns | None = None
     stats: ModelStats = field(default_factory=ModelStats)
 
     def snapshot(self) -> StatsSnapshot:
@@ -47,6 +56,55 @@ def value(page: str, series: str) -> float:
     found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
     assert found, f"{series} is not in\n{page}"
     return float(found[1])
+
+
+def test_only_models_with_the_cache_show_hits_and_misses() -> None:
+    """MET-020."""
+    cached = Counters(is_cached=True)
+    cached.stats.record_cache_hit(5_000, 1_000, 3_000)
+    cached.stats.record_cache_miss(7_000)
+
+    page = render([cached, Counters(name="o")])
+
+    assert value(page, 'nv_cache_num_hits_per_model{model="m",version="2"}') == 1
+    assert value(page, 'nv_cache_num_misses_per_model{model="m",version="2"}') == 1
+    assert value(page, 'nv_cache_hit_duration_per_model{model="m",version="2"}') == 3
+    assert value(page, 'nv_cache_miss_duration_per_model{model="m",version="2"}') == 7
+    assert value(page, 'nv_inference_request_success{model="m",version="2"}') == 1
+    assert value(page, 'nv_inference_count{model="m",version="2"}') == 0
+    assert 'nv_cache_num_hits_per_model{model="o"' not in page
+
+
+def test_the_cache_shows_how_full_it_is() -> None:
+    counters = CacheCounters(hits=3, misses=5, entries=2, used_bytes=256, capacity_bytes=1024)
+
+    page = render([], cache=counters)
+
+    assert value(page, "nv_cache_num_lookups") == 8
+    assert value(page, "nv_cache_num_entries") == 2
+    assert value(page, "nv_cache_util") == 0.25
+    assert value(page, "conch_cache_open") == 1
+    assert "nv_cache" not in render([])
+
+
+def test_a_model_shows_that_it_waits_for_resources() -> None:
+    """SCH-111: why a model waits."""
+    limiter = RateLimiter(FakeClock(), {("r", 0): 4})
+    turns = Turns(limiter)
+    limit = RateLimit((Resource("r", False, 3),))
+    for name in ("a", "b"):
+        host, claim = ManualHost(name), limiter.join(config_of('name: "m"'), name, limit, 0)
+        assert claim is not None
+        turns.add(host, claim, lambda: None)
+        turns.start(host)
+
+    page = render([Counters(turns=turns)], resources=limiter.resources())
+
+    assert value(page, 'conch_rate_limit_waiting{model="m",version="2"}') == 1
+    assert value(page, 'conch_rate_limit_waits_total{model="m",version="2"}') == 0
+    assert value(page, 'conch_rate_limit_capacity{resource="r",device="0"}') == 4
+    assert value(page, 'conch_rate_limit_used{resource="r",device="0"}') == 3
+    assert "waits for 3 of resource 'r' of device 0: 3 of 4 are in use by m" in turns.reason
 
 
 def test_a_sequence_model_shows_how_full_it_is() -> None:
