@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from serving.cache.base import ResponseCache
 from serving.clock import Clock
@@ -21,8 +21,12 @@ from serving.leases import Leases
 from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 
-if TYPE_CHECKING:
-    from serving.scheduling.ensemble import EnsembleScheduler
+
+class ServedEnsemble(Protocol):
+    """The scheduler of an ensemble, as an outer ensemble sees it."""
+
+    def bind(self) -> Any:
+        """The Binding (`serving.scheduling.ensemble_parts`) of a request that starts now."""
 
 
 class ServedModel(Protocol):
@@ -42,7 +46,7 @@ class ServedModel(Protocol):
     def unready_reason(self) -> str: ...
 
     @property
-    def ensemble(self) -> EnsembleScheduler | None:
+    def ensemble(self) -> ServedEnsemble | None:
         """None for any other model."""
 
     @property
