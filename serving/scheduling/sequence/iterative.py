@@ -35,4 +35,7 @@ class IterativeIds:
 def again(request: InferenceRequest, now_ns: int) -> None:
     """The request waits once more: in the midst of its sequence, whatever it said at first."""
     request.sequence_start = request.sequence_end = False
-    request.times.queue_start_ns = now_ns
+    times = request.times
+    times.queue_start_ns = now_ns
+    # Of the execution that is over: its end must not be taken for that of the next one.
+    times.compute_input_end_ns = times.compute_output_start_ns = times.compute_end_ns = 0

@@ -93,6 +93,18 @@ def test_a_rescheduled_request_runs_again_without_start_and_end(strategy):
     assert batching.batcher.inflight_count == 0
 
 
+def test_the_times_of_an_execution_are_not_those_of_the_next():
+    """Statistics of a model that answers before it ends would count negative durations."""
+    batching = Iterating()
+    request = batching.send("a")
+    request.times.compute_input_end_ns = request.times.compute_end_ns = 5
+
+    batching.finish(again=("a",))
+
+    assert (request.times.compute_input_end_ns, request.times.compute_end_ns) == (0, 0)
+    assert request.times.queue_start_ns > 5
+
+
 def test_a_request_without_an_id_opens_a_sequence_of_its_own():
     """SCH-066: the id is generated and START is set."""
     batching = Iterating()
