@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from serving.datatypes import BY_NAME
 from serving.errors import ServingError
@@ -16,6 +17,11 @@ from tests.fakes import FakeClock
 from tests.serving.loading import spec_of
 from tests.serving.scheduling.hosts import ManualHost
 
+IDLE = "max_sequence_idle_microseconds: 2000000"
+both = pytest.mark.parametrize(
+    "batching", ["direct { }", "oldest { max_candidate_sequences: 4 }"], ids=["direct", "oldest"]
+)
+"""For rules that both strategies keep."""
 INPUT = 'input { name: "IN" data_type: TYPE_FP32 dims: [-1] }'
 
 

@@ -1,28 +1,15 @@
-"""The life of a sequence: ids, flags, backlog, idleness, cancellation, the end of the server.
+"""The life of a sequence: ids, flags, cancellation, test hooks; both strategies share all of it.
 
-Spec SCH-050..053, 057..059, 067, 069, 070, REP-093; both strategies share all of it.
+Spec SCH-050..053, 067, 070.
 """
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from serving.errors import (
-    CancelledError,
-    ErrorCode,
-    InvalidArgumentError,
-    QueueRejectedError,
-    UnavailableError,
-)
+from serving.errors import CancelledError, InvalidArgumentError
 from serving.response import InferenceResponse
-from tests.serving.scheduling.hosts import ManualHost
-from tests.serving.scheduling.sequence.sequencing import Sequencing
-
-STRATEGIES = ["direct { }", "oldest { max_candidate_sequences: 4 }"]
-IDLE = "max_sequence_idle_microseconds: 2000000"
-both = pytest.mark.parametrize("batching", STRATEGIES, ids=["direct", "oldest"])
+from tests.serving.scheduling.sequence.sequencing import Sequencing, both
 
 
 @pytest.mark.parametrize("correlation_id", [0, ""])
@@ -146,132 +133,6 @@ def test_the_next_request_waits_for_the_final_response_and_for_the_end_of_the_ex
     assert sequencing.rows() == ["1.1", "1.2", "1.3"]
 
 
-def test_sequences_beyond_the_slots_wait_in_order_with_all_their_requests():
-    """SCH-057."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.send("1.1", "2.1", "3.1", "2.2", "2.3!")
-    sequencing.turn()
-    assert (sequencing.batcher.slot_usage.backlog, sequencing.batcher.queued_count) == (2, 4)
-
-    sequencing.send("1.2!")
-    while sequencing.host.running:
-        sequencing.finish()
-
-    assert sequencing.rows() == ["1.1", "1.2", "2.1", "2.2", "2.3", "3.1"]
-
-
-def test_nobody_overtakes_the_backlog():
-    """SCH-057: a slot that has just become free belongs to who waits."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.send("1.1!", "2.1!")
-    sequencing.turn()
-
-    sequencing.host.finish()
-    sequencing.send("3.1!")
-    sequencing.turn()
-
-    assert sequencing.rows() == ["1.1", "2.1"]
-
-
-@both
-def test_an_idle_sequence_is_dropped_and_its_slot_is_free(batching):
-    """SCH-058."""
-    sequencing = Sequencing(f"{batching} {IDLE}")
-    sequencing.run("1.1")
-
-    sequencing.clock.advance_us(1_999_999)
-    assert sequencing.batcher.slot_usage.active == 1
-    sequencing.clock.advance_us(1)
-
-    assert sequencing.batcher.slot_usage.active == 0
-    error = sequencing.refusal("1.2")
-    assert "must specify the START flag" in error.message
-    assert "it had been idle for longer than max_sequence_idle_microseconds (2 s)" in error.message
-
-
-def test_each_request_begins_a_new_time_of_idleness():
-    """SCH-058."""
-    sequencing = Sequencing(IDLE)
-    for name in ("1.1", "1.2", "1.3"):
-        sequencing.run(name)
-        sequencing.clock.advance_us(1_900_000)
-
-    assert sequencing.batcher.slot_usage.active == 1
-
-
-def test_a_sequence_is_not_idle_while_it_waits_or_runs():
-    """SCH-058: a slow model does not lose its sequences."""
-    sequencing = Sequencing(IDLE, max_batch_size=1)
-    sequencing.send("1.1", "2.1")
-    sequencing.clock.advance_us(60_000_000)
-    sequencing.finish()
-    sequencing.clock.advance_us(1_999_999)
-
-    sequencing.send("1.2")
-
-    assert sequencing.batcher.slot_usage.active == 1
-    assert sequencing.batcher.slot_usage.backlog == 1
-
-
-def test_an_idle_sequence_makes_room_for_the_backlog():
-    """SCH-057, SCH-058."""
-    sequencing = Sequencing(IDLE, max_batch_size=1)
-    sequencing.run("1.1")
-    sequencing.send("2.1")
-    sequencing.turn()
-    assert sequencing.rows() == ["1.1"]
-
-    sequencing.clock.advance_us(2_000_000)
-
-    assert sequencing.rows() == ["1.1", "2.1"]
-
-
-def test_a_timeout_in_the_backlog_rejects_the_whole_sequence():
-    """SCH-059."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.run("1.1")
-    sequencing.send("2.1")
-    sequencing.send("2.2", timeout_us=500)
-    sequencing.send("2.3", timeout_us=900)
-
-    sequencing.clock.advance_us(499)
-    assert len(sequencing.answers) == 1
-    sequencing.clock.advance_us(1)
-
-    answers = dict(sequencing.answers)
-    for name in ("2.1", "2.2", "2.3"):
-        assert "timeout of the corresponding sequence has been expired" in answers[name]
-    assert "longer than its timeout" in sequencing.refusal("2.4").message
-    assert sequencing.batcher.queued_count == 0
-
-
-def test_a_timeout_counts_in_the_backlog_only():
-    """SCH-059."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.send("1.1", "1.2", timeout_us=500)
-    sequencing.turn()
-
-    sequencing.clock.advance_us(600)
-    sequencing.finish()
-
-    assert sequencing.rows() == ["1.1", "1.2"]
-
-
-def test_a_timed_out_sequence_is_counted_as_rejected():
-    """SCH-059: UNAVAILABLE, reason REJECTED."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.run("1.1")
-    errors = []
-    request = sequencing.request("2.1", correlation_id=2, sequence_start=True, timeout_us=5)
-    request.deliver = lambda _, response: errors.append(response.error)
-    sequencing.batcher.enqueue(request)
-
-    sequencing.clock.advance_us(5)
-
-    assert isinstance(errors[0], QueueRejectedError)
-    assert errors[0].code is ErrorCode.UNAVAILABLE
-
-
 @both
 def test_cancelling_a_request_cancels_those_behind_it_and_ends_the_sequence(batching):
     """SCH-067: what was sent before it still runs."""
@@ -365,50 +226,6 @@ def test_cancelling_what_runs_leaves_the_sequence_as_it_is():
     assert sequencing.rows() == ["1.1", "1.2"]
 
 
-async def test_stopping_refuses_new_sequences_and_lets_the_others_come_to_their_end():
-    """SCH-069."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.run("1.1")
-    sequencing.send("2.1!")
-
-    stopping = asyncio.ensure_future(sequencing.batcher.stop())
-    await asyncio.sleep(0)
-    error = sequencing.refusal("3.1")
-    sequencing.run("1.2", "1.3!")
-    await stopping
-
-    assert isinstance(error, QueueRejectedError)
-    assert "Server is stopping" in error.message
-    assert sequencing.rows() == ["1.1", "1.2", "1.3", "2.1"]
-
-
-async def test_a_sequence_that_nobody_goes_on_with_does_not_hold_up_the_stop():
-    """SCH-069, SCH-058."""
-    sequencing = Sequencing(IDLE)
-    sequencing.run("1.1")
-    stopping = asyncio.ensure_future(sequencing.batcher.stop())
-    await asyncio.sleep(0)
-    assert not stopping.done()
-
-    sequencing.clock.advance_us(2_000_000)
-
-    await stopping
-
-
-async def test_abandoning_answers_what_waits_and_ends_the_stop():
-    """SCH-069: when the time for it is over."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.run("1.1")
-    sequencing.send("2.1")
-    stopping = asyncio.ensure_future(sequencing.batcher.stop())
-    await asyncio.sleep(0)
-
-    sequencing.batcher.abandon(UnavailableError("time is over"))
-
-    await stopping
-    assert sequencing.answers[-1] == ("2.1", "time is over")
-
-
 def test_the_hook_holds_the_slots_until_so_many_requests_wait():
     """SCH-070, TRITONSERVER_DELAY_SCHEDULER: once."""
     sequencing = Sequencing(hold_until=4)
@@ -443,62 +260,3 @@ def test_slots_in_use_are_known_as_numbers():
     usage = sequencing.batcher.slot_usage
 
     assert (usage.slots, usage.active, usage.backlog) == (4, 4, 1)
-
-
-async def test_a_removed_instance_keeps_its_sequences_and_gets_no_new_ones():
-    """REP-093."""
-    sequencing = Sequencing(max_batch_size=2, hosts=2)
-    sequencing.run("1.1", "2.1")
-    old = sequencing.hosts[0]
-
-    finished = sequencing.pool.remove(old)
-    sequencing.run("3.1", "4.1", "1.2")
-    assert not finished.done()
-    sequencing.run("1.3!")
-
-    assert finished.done()
-    assert sequencing.batches(0) == ["1.1: queue_empty", "1.2: queue_empty", "1.3: queue_empty"]
-    assert sequencing.batcher.slot_usage.backlog == 1, "4 found no slot"
-
-
-async def test_an_instance_without_sequences_goes_at_once_and_one_that_comes_is_used():
-    """REP-093."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.run("1.1")
-    sequencing.send("2.1")
-    new = ManualHost("m_0_1")
-
-    sequencing.pool.add(new)
-    sequencing.turn()
-
-    assert [request.id for request in new.executed[0].requests] == ["2.1"]
-    sequencing.run("1.2!")
-    assert sequencing.pool.remove(sequencing.host).done()
-
-
-def test_sequences_of_an_instance_that_dies_are_told_to_start_again():
-    """SCH-054: what the model knew of them is gone."""
-    sequencing = Sequencing(max_batch_size=2, hosts=2)
-    sequencing.run("1.1", "2.1")
-    sequencing.send("1.2", "3.1")
-
-    sequencing.hosts[0].fail_for_good("it crashed")
-    sequencing.turn()
-
-    answers = dict(sequencing.answers)
-    assert "instance 'm_0_0' of model 'm' has ended" in answers["1.2"]
-    assert "start the sequence again" in answers["1.2"]
-    assert "its instance 'm_0_0' ended" in sequencing.refusal("1.3").message
-    assert sequencing.batches(1)[-1] == "- 3.1: queue_empty", "it had not begun yet"
-
-
-def test_when_no_instance_is_left_everything_is_answered():
-    """SCH-054."""
-    sequencing = Sequencing(max_batch_size=1)
-    sequencing.send("1.1", "2.1")
-
-    sequencing.host.fail_for_good("it crashed")
-
-    assert all("no working instance: it crashed" in text for _, text in sequencing.answers)
-    assert len(sequencing.answers) == 2
-    assert "no working instance" in sequencing.refusal("3.1").message
