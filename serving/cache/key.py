@@ -21,8 +21,12 @@ GENERATION_SIZE = 16
 _PIECE = 1 << 20
 
 
-def request_key(generation: bytes, request: InferenceRequest, salt: bytes = b"") -> bytes:
-    """48 bytes. `salt`: what else the answer depends on. Any thread."""
+def request_key(
+    generation: bytes, request: InferenceRequest, all_outputs: tuple[str, ...], salt: bytes = b""
+) -> bytes:
+    """48 bytes. `all_outputs`: what a request gets that names none, sorted. `salt`: what else the
+    answer depends on. Any thread.
+    """
     inputs = sorted(request.inputs.values(), key=_name)
     buffers = [bytes_from_array(item.array, item.datatype) for item in inputs]
     # Written out by repr, no two different heads look alike.
@@ -32,7 +36,7 @@ def request_key(generation: bytes, request: InferenceRequest, salt: bytes = b"")
                 (item.name, item.datatype.name, item.shape, len(buffer))
                 for item, buffer in zip(inputs, buffers, strict=True)
             ],
-            sorted({output.name for output in request.requested_outputs}),
+            tuple(sorted({output.name for output in request.requested_outputs})) or all_outputs,
             sorted(request.parameters.items()),
             salt,
         )

@@ -68,14 +68,15 @@ def validate_resources(
 ) -> dict[str, list[Finding]]:
     """Rules between the rate-limiter resources of all models of a server.
 
-    `limits` are the counts that the command line sets: (resource, device or None for all) -> count.
+    `limits` are the counts that the command line sets: (resource in lower case, device or None for
+    all) -> count. Upper and lower case are one.
     Returns findings by model, without lines: fields name the places.
     """
     found: dict[str, list[Finding]] = {}
     scopes: dict[str, tuple[bool, str]] = {}
     for model, path, group, resource in _resources(configs):
         is_global = getattr(resource, "global")
-        first, owner = scopes.setdefault(resource.name, (is_global, model))
+        first, owner = scopes.setdefault(resource.name.lower(), (is_global, model))
         if first != is_global:
             found.setdefault(model, []).append(_both_scopes(resource.name, model, owner, path))
         for limit in _limits_for(resource, group, limits or {}):
@@ -100,8 +101,10 @@ def _limits_for(
     group: pb.ModelInstanceGroup,
     limits: Mapping[tuple[str, int | None], int],
 ) -> list[int]:
-    devices = [None] if getattr(resource, "global") else [*group.gpus, None]
-    return [limits[resource.name, gpu] for gpu in devices if (resource.name, gpu) in limits][:1]
+    # An instance on a CPU takes what belongs to device 0.
+    devices = [None] if getattr(resource, "global") else [*(group.gpus or [0]), None]
+    name = resource.name.lower()
+    return [limits[name, gpu] for gpu in devices if (name, gpu) in limits][:1]
 
 
 def _both_scopes(name: str, model: str, owner: str, path: str) -> Finding:
@@ -120,7 +123,7 @@ def _too_few(resource: pb.ModelRateLimiter.Resource, limit: int, path: str) -> F
         Severity.ERROR,
         f"resource count for '{resource.name}' is limited to {limit}, which will prevent "
         f"scheduling of one or more instances; the minimum required count is {resource.count}",
-        f"raise --rate-limit-resource={resource.name} to {resource.count}, or lower the count here",
+        f"start with --rate-limit-resource={resource.name}:{resource.count}, or lower the count here",
         f"{path}.count",
         code="VAL-59",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -83,6 +83,7 @@ def before(
         services.cache,
         generation,
         services.clock,
+        outputs=spec.outputs,
         hashing=services.executor,
         on_miss=stats.record_cache_miss,
         preserves_ordering=spec.dynamic_batching.preserve_ordering,
@@ -108,6 +109,7 @@ class CachingScheduler:
         generation: bytes,
         clock: Clock,
         *,
+        outputs: Iterable[str],
         hashing: Executor | None,
         on_miss: Callable[[int], None],
         preserves_ordering: bool = False,
@@ -119,6 +121,7 @@ class CachingScheduler:
         self.behind = behind
         self._cache = cache
         self._generation = generation
+        self._outputs = tuple(sorted(outputs))
         self._clock = clock
         self._hashing = hashing
         self._on_miss = on_miss
@@ -174,7 +177,7 @@ class CachingScheduler:
             self._join(request)
             self._hash_in_thread(self._hashing, request, salt)
         else:
-            key = request_key(self._generation, request, salt)
+            key = request_key(self._generation, request, self._outputs, salt)
             self._join(request)
             self._look_up(request, key)
 
@@ -186,7 +189,9 @@ class CachingScheduler:
 
     def _hash_in_thread(self, threads: Executor, request: InferenceRequest, salt: bytes) -> None:
         loop = asyncio.get_running_loop()
-        hashing = loop.run_in_executor(threads, request_key, self._generation, request, salt)
+        hashing = loop.run_in_executor(
+            threads, request_key, self._generation, request, self._outputs, salt
+        )
 
         def hashed(done: asyncio.Future[bytes]) -> None:
             if request not in self._looking:
