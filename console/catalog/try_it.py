@@ -63,6 +63,7 @@ def description(
         "name": name,
         "infer_path": f"/v2/models/{name}",
         "labels_url": reverse("catalog:labels", args=[name]),
+        "sequence_ids": sequence_ids(config),
         "inputs": [
             _input(item, inputs.get(item["name"], {}), is_batched) for item in metadata["inputs"]
         ],
@@ -74,6 +75,20 @@ def description(
             for item in metadata["outputs"]
         ],
     }
+
+
+def sequence_ids(config: Mapping[str, Any]) -> str:
+    """How requests name their sequence: number, text, or empty where they need none."""
+    sequence = config.get("sequence_batching")
+    if not sequence or sequence.get("iterative_sequence"):
+        return ""
+    types = [
+        control.get("data_type")
+        for item in sequence.get("control_input", [])
+        for control in item.get("control", [])
+        if control.get("kind") == "CONTROL_SEQUENCE_CORRID"
+    ]
+    return "text" if "TYPE_STRING" in types else "number"
 
 
 def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:

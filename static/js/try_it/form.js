@@ -8,15 +8,25 @@ export function mount(root, { model, send, report }) {
   const problems = el("div", { class: "error-summary", tabindex: -1, role: "alert", hidden: true });
   const fields = model.inputs.map((input, index) => inputField(input, `try-${index}`));
   const classes = classificationField(model);
+  const sequence = model.sequence_ids ? sequenceField(model.sequence_ids) : null;
+  let worker;
   const submit = async (event) => {
     event.preventDefault();
     problems.hidden = true;
     const inputs = await collect(fields, problems);
-    if (inputs) await report(send({ inputs, outputs: wantedOutputs(model, classes) }));
+    if (!inputs) return;
+    const request = { inputs, outputs: wantedOutputs(model, classes), ...(sequence && { parameters: sequence.read() }) };
+    if (request.parameters?.sequence_start) worker = undefined;
+    await report(send(request, { worker }).then((answer) => {
+      // The rest of the sequence goes where it began.
+      ({ worker } = sequence ? answer : {});
+      sequence?.goOn();
+    }));
   };
   root.append(
     el("form", { class: "stack", onsubmit: submit, novalidate: true },
       problems,
+      sequence?.element,
       fields.map(({ element }) => element),
       classes?.element,
       el("p", {}, el("button", { type: "submit", class: "button primary" }, "Send")),
@@ -64,6 +74,27 @@ function classificationField(model) {
     el("label", { for: "try-classes" }, "Best labels to show"), input,
     el("span", { class: "muted" }, "0: the raw scores"));
   return { element, input };
+}
+
+// Which sequence the request belongs to; after an answer the next one goes on with it.
+function sequenceField(ids) {
+  const isText = ids === "text";
+  const fresh = () => 1 + Math.floor(Math.random() * 1e9);
+  const id = el("input", { type: isText ? "text" : "number", id: "try-sequence", min: isText ? undefined : 1, required: true, autocomplete: "off" });
+  const start = el("input", { type: "checkbox", id: "try-start" });
+  const end = el("input", { type: "checkbox", id: "try-end" });
+  const begin = () => {
+    id.value = isText ? `sequence-${fresh()}` : String(fresh());
+    [start.checked, end.checked] = [true, false];
+  };
+  begin();
+  const flag = (box, label) => el("p", {}, box, " ", el("label", { for: box.id }, label));
+  const element = el("fieldset", { class: "tensor" },
+    el("legend", {}, el("strong", {}, "Sequence")),
+    row("Sequence ID", id), flag(start, "Start: the first request"), flag(end, "End: the last request"));
+  const read = () => ({ sequence_id: isText ? id.value : Number(id.value), sequence_start: start.checked, sequence_end: end.checked });
+  const goOn = () => (end.checked ? begin() : (start.checked = false));
+  return { element, read, goOn };
 }
 
 // An input's fieldset: how it is given (values, file, image), its shape, the data.

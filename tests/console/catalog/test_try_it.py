@@ -87,3 +87,33 @@ def test_label_files_outside_the_model_are_refused(tmp_path: Path, filename: str
 
     with pytest.raises(NotFoundError):
         try_it.labels(model, config, "label")
+
+
+@pytest.mark.parametrize(
+    ("config", "ids"),
+    [
+        ({}, ""),
+        ({"sequence_batching": {"direct": {}}}, "number"),
+        ({"sequence_batching": {"iterative_sequence": True}}, ""),
+        (
+            {
+                "sequence_batching": {
+                    "control_input": [
+                        {
+                            "name": "ID",
+                            "control": [
+                                {
+                                    "kind": "CONTROL_SEQUENCE_CORRID",
+                                    "data_type": "TYPE_STRING",
+                                }
+                            ],
+                        }
+                    ]
+                }
+            },
+            "text",
+        ),
+    ],
+)
+def test_the_form_knows_how_requests_name_their_sequence(config: dict[str, Any], ids: str) -> None:
+    assert try_it.sequence_ids(config) == ids

@@ -343,3 +343,32 @@ def test_every_input_can_be_given_by_hand_instead(
 
     page.get_by_label("Values of TEXT").wait_for()
     assert page.get_by_role("link", name="Simple view").is_visible()
+
+
+def test_the_form_of_a_sequence_model_goes_through_a_sequence(
+    served: FakeWorkerClient, open_page: Open
+) -> None:
+    tensors = [("x", "FP32", [1, 2])], [("y", "FP32", [1, 2])]
+    describe(served, "", *tensors, sequence_batching={"direct": {}})
+    page = open_page("/models/echo/try/")
+    sent: list[Any] = []
+
+    def answer(route: Any) -> None:
+        parameters = route.request.post_data_json["parameters"]
+        sent.append((*parameters.values(), route.request.headers.get("x-conch-worker")))
+        route.fulfill(status=200, body='{"outputs": []}', headers={"X-Conch-Worker": "w7"})
+
+    page.route("**/v2/**", answer)
+    for number in range(1, 4):
+        page.get_by_label("End: the last request").set_checked(number == 3)
+        with page.expect_response("**/v2/**"):
+            page.get_by_role("button", name="Send").click()
+        page.locator("#try-start:checked" if number == 3 else "#try-start:not(:checked)").wait_for()
+
+    assert len({sequence_id for sequence_id, *_ in sent}) == 1
+    assert [rest for _, *rest in sent] == [
+        [True, False, None],
+        [False, False, "w7"],
+        [False, True, "w7"],
+    ]
+    assert page.get_by_label("Sequence ID").input_value() != str(sent[0][0])
