@@ -28,6 +28,7 @@ def fleet(fake_workers: FakeWorkerClient) -> FakeWorkerClient:
         make_model("bert", "2"),
         make_model("resnet", "3", "UNAVAILABLE", reason="no such file"),
         make_model("draft", "", ""),
+        make_model("speech", "1", "LOADING", reason="warming up"),
     ]
     fake_workers.infos = [
         make_worker("alpha", models=models, devices=[make_device()]),
@@ -159,3 +160,12 @@ def test_forget_is_offered_to_operators_only(
 ) -> None:
     assert b"Forget this worker" not in login(viewer).get("/workers/gamma/").content
     assert b"Forget this worker" in login(operator).get("/workers/gamma/").content
+
+
+def test_a_version_that_loads_tells_how_far_it_is(
+    fleet: FakeWorkerClient, viewer: Any, login: Any
+) -> None:
+    page = login(viewer).get("/workers/alpha/").content.decode()
+
+    assert "warming up" in page
+    assert "no such file" in page
