@@ -16,22 +16,27 @@ from serving.datatypes import DataType
 from serving.errors import InvalidArgumentError
 from serving.request import InferenceRequest, InputTensor
 
+_Pair = tuple[InputTensor, InputTensor]
+"""For false and for true; their arrays are shared by all requests."""
+
 
 class ControlInputs:
     def __init__(self, spec: ModelSpec) -> None:
         self._model_name = spec.name
         self._shape = (1, 1) if spec.has_batch_axis else (1,)
-        self._flags: dict[ControlKind, tuple[InputTensor, InputTensor]] = {}
-        """Kind -> tensor for false and for true; their arrays are shared by all requests."""
+        pairs: dict[ControlKind, _Pair] = {}
         self._id: SequenceControl | None = None
         for control in spec.sequence_batching.controls:
             if control.kind is ControlKind.CORRID:
                 self._id = control
             else:
-                self._flags[control.kind] = (
+                pairs[control.kind] = (
                     self._tensor(control, control.false_value),
                     self._tensor(control, control.true_value),
                 )
+        self._start = pairs.get(ControlKind.START)
+        self._end = pairs.get(ControlKind.END)
+        self._ready = pairs.get(ControlKind.READY)
 
     @property
     def takes_text_ids(self) -> bool:
@@ -52,9 +57,7 @@ class ControlInputs:
 
     def apply(self, request: InferenceRequest) -> None:
         """Add what the model wants to know of this request."""
-        self._add(request, ControlKind.START, request.sequence_start)
-        self._add(request, ControlKind.END, request.sequence_end)
-        self._add(request, ControlKind.READY, True)
+        self._add_flags(request, is_ready=True)
         if self._id is not None:
             self._add_id(request, self._id, request.correlation_id)
 
@@ -68,21 +71,19 @@ class ControlInputs:
             request.inputs[tensor.name] = InputTensor(
                 tensor.name, tensor.datatype, tensor.shape, array
             )
-        for kind in self._flags:
-            self._add(request, kind, False)
+        self._add_flags(request, is_ready=False)
         if self._id is not None:
             # A model must not look at the id of a row that is not ready.
             self._add_id(request, self._id, "" if self._id.datatype.is_bytes else 0)
         return request
 
-    def _add(self, request: InferenceRequest, kind: ControlKind, value: bool) -> None:
-        pair = self._flags.get(kind)
-        if pair is not None:
-            shared = pair[value]
-            # A tensor of its own: a backend may put another array into it.
-            request.inputs[shared.name] = InputTensor(
-                shared.name, shared.datatype, shared.shape, shared.array
-            )
+    def _add_flags(self, request: InferenceRequest, *, is_ready: bool) -> None:
+        if self._start is not None:
+            _add(request, self._start[request.sequence_start])
+        if self._end is not None:
+            _add(request, self._end[request.sequence_end])
+        if self._ready is not None:
+            _add(request, self._ready[is_ready])
 
     def _add_id(
         self, request: InferenceRequest, control: SequenceControl, correlation_id: int | str
@@ -96,6 +97,13 @@ class ControlInputs:
         array = np.full(self._shape, value, control.datatype.dtype)
         array.flags.writeable = False
         return InputTensor(control.name, control.datatype, self._shape, array)
+
+
+def _add(request: InferenceRequest, shared: InputTensor) -> None:
+    # A tensor of its own: a backend may put another array into it.
+    request.inputs[shared.name] = InputTensor(
+        shared.name, shared.datatype, shared.shape, shared.array
+    )
 
 
 def id_array(correlation_id: int | str, datatype: DataType) -> NDArray[np.generic]:
