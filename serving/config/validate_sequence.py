@@ -66,6 +66,7 @@ def _check_controls(report: Report, sequence: pb.ModelSequenceBatching) -> None:
                 code="VAL-17",
             )
         names.add(item.name)
+        _check_sent_too(report, f"{path}.name", "control", item.name)
         for position, control in enumerate(item.control):
             place = f"{path}.control[{position}]"
             kind = _kind_name(control)
@@ -138,6 +139,7 @@ def _check_control(
 
 def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
     taken: set[str] = set()
+    outputs: set[str] = set()
     for index, state in enumerate(sequence.state):
         path = f"sequence_batching.state[{index}]"
         if state.input_name in taken:
@@ -149,6 +151,15 @@ def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
             )
         taken.add(state.input_name)
         _check_state(report, path, state)
+        if state.output_name in outputs:
+            report.warning(
+                f"{path}.output_name",
+                f"state output '{state.output_name}' is specified more than once: only the last "
+                "state with it changes",
+                "each state has an output of its own: remove or rename one",
+                code="SCH-062",
+            )
+        outputs.add(state.output_name)
         if len(state.initial_state) > 1:
             report.error(
                 f"{path}.initial_state[1]",
@@ -171,14 +182,16 @@ def _check_state(report: Report, path: str, state: pb.ModelSequenceBatching.Stat
         if not is_given:
             label = state.input_name or state.output_name or path
             report.error(path, f"state '{label}' must specify '{field}'", hint, code="SCH-062")
-    if state.input_name in {item.name for item in report.config.input}:
+    controls = {item.name for item in report.config.sequence_batching.control_input}
+    if state.input_name in controls:
         report.warning(
             f"{path}.input_name",
-            f"state input '{state.input_name}' is a model input as well: callers must send it, and "
-            "the state takes its place",
-            "leave it out of `input`",
+            f"state input '{state.input_name}' is a control input as well: the state takes its "
+            "place",
+            "rename one of them",
             code="SCH-062",
         )
+    _check_sent_too(report, f"{path}.input_name", "state", state.input_name)
     if state.use_growable_memory and not state.use_same_buffer_for_input_output:
         report.warning(
             f"{path}.use_growable_memory",
@@ -187,6 +200,18 @@ def _check_state(report: Report, path: str, state: pb.ModelSequenceBatching.Stat
             "write use_same_buffer_for_input_output: true",
             code="SCH-065",
         )
+
+
+def _check_sent_too(report: Report, path: str, kind: str, name: str) -> None:
+    if name not in {item.name for item in report.config.input}:
+        return
+    report.warning(
+        path,
+        f"{kind} input '{name}' is a model input as well: callers must send it, and the {kind} "
+        "takes its place",
+        "leave it out of `input`",
+        code="SCH-060" if kind == "control" else "SCH-062",
+    )
 
 
 def _check_initial(

@@ -116,12 +116,29 @@ def test_a_state_says_its_names_type_and_dims(tmp_path, old, field):
     assert any(f"must specify '{field}'" in message for _, message in found)
 
 
-def test_a_state_that_callers_must_send_too_is_pointed_out(tmp_path):
-    io = IO + 'input { name: "S" data_type: TYPE_FP32 dims: [2, -1] }'
+@pytest.mark.parametrize(
+    ("name", "dims", "field"),
+    [("S", "[2, -1]", f"{FIRST}.input_name"), ("START", "[1]", f"{CONTROL}.name")],
+)
+def test_what_callers_must_send_too_is_pointed_out(tmp_path, name, dims, field):
+    io = IO + f'input {{ name: "{name}" data_type: TYPE_FP32 dims: {dims} }}'
 
     found = grave(checked(tmp_path, START + ID + STATE, io=io))
 
-    assert [field for field, _ in found] == [f"{FIRST}.input_name"]
+    assert [place for place, _ in found] == [field]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('"S"', '"START"', "sequence_batching.state[1].input_name"),
+        ('"S"', '"T"', "sequence_batching.state[1].output_name"),
+    ],
+)
+def test_states_that_get_into_each_others_way_are_pointed_out(tmp_path, old, new, field):
+    found = grave(checked(tmp_path, START + ID + STATE + STATE.replace(old, new), io=IO))
+
+    assert field in dict(found)
 
 
 def test_sch_065_growable_memory_needs_one_buffer(tmp_path):
