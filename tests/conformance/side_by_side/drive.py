@@ -25,7 +25,6 @@ _TYPES = {"INT32": np.int32, "INT64": np.int64, "UINT32": np.uint32, "FP32": np.
 _QUEUED_S = 5.0
 _ANSWER_S = 20.0
 _PAUSE_S = 0.002
-_METRIC = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 
 
 class Inconclusive(Exception):
@@ -122,7 +121,8 @@ class Drive:
         """Until that many requests to the model wait."""
         deadline = time.monotonic() + _QUEUED_S * self.patience
         while await self.pending(model) != count:
-            if time.monotonic() > deadline:
+            blocker = self._blocked_since
+            if time.monotonic() > deadline or (blocker is not None and blocker.is_done):
                 raise Inconclusive(f"{model or self.model}: not {count} pending requests")
             await asyncio.sleep(_PAUSE_S)
         self._waiting[model or self.model] = count
@@ -154,11 +154,8 @@ class Drive:
     async def metric(self, name: str, model: str = "") -> dict[str, float]:
         """Samples of one metric of a model by their labels."""
         label = f'model="{model or self.model}"'
-        return {
-            labels: float(value)
-            for metric, labels, value in _METRIC.findall(await self._metrics())
-            if metric == name and label in labels
-        }
+        samples = re.findall(rf"^{name}{{(.*)}} (\S+)$", await self._metrics(), re.MULTILINE)
+        return {labels: float(value) for labels, value in samples if label in labels}
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self.patience)

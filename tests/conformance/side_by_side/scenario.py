@@ -34,7 +34,7 @@ class Stand:
 STANDS = {
     "plain": Stand(("--cache-config=local,size=1048576",)),
     "limited": Stand(("--rate-limit=execution_count",)),
-    "pool": Stand(("--rate-limit=execution_count", "--rate-limit-resource=POOL:2:global")),
+    "pool": Stand(("--rate-limit=execution_count", "--rate-limit-resource=pool:2")),
     "held": Stand(environment=(("TRITONSERVER_DELAY_SCHEDULER", "4"),)),
     "backlog": Stand(
         environment=(
@@ -133,7 +133,7 @@ def _answer(call: Call, words: tuple[str, ...]) -> Any:
     said = call.message.lower()
     says = [word for word in words if word.lower() in said]
     told: dict[str, Any] = {"error": call.code}
-    if words or call.code == "STREAM":
+    if call.code != "CANCELLED" and (words or call.code == "STREAM"):
         told["says"] = says or call.message
     return [*responses, told] if responses else told
 

@@ -162,14 +162,6 @@ async def what_is_left_over_goes_without_a_delay(drive: Drive) -> None:
     await fill(drive, *"abc")
 
 
-@scenario("batch_preferred")
-async def requests_beyond_the_largest_preferred_size_do_not_join(drive: Drive) -> None:
-    await drive.block()
-    await drive.queue("a", rows=5)
-    await drive.queue("b", rows=2)
-    await drive.queue("c", rows=1)
-
-
 @scenario("order_kept", order=True)
 async def answers_keep_the_order_of_the_requests(drive: Drive) -> None:
     drive.send("slow", ms=round(250 * drive.patience))

@@ -26,7 +26,7 @@ async def steps_that_nobody_asked_for_do_not_run(drive: Drive) -> None:
     await drive.answers(ask(drive, "middle", ("MIDDLE",), A=5, B=2))
 
 
-@scenario("ens_chain", words=("input", "output"))
+@scenario("ens_chain", words=("input", "output", "batch-size"))
 async def inputs_and_outputs_are_checked_as_of_any_model(drive: Drive) -> None:
     await drive.answers(ask(drive, "no B", A=5))
     await drive.answers(ask(drive, "unknown output", ("NOPE",), A=5, B=2))
@@ -65,7 +65,7 @@ async def an_ensemble_may_be_a_part(drive: Drive) -> None:
     await drive.answers(ask(drive, "nested", A=5, B=2))
 
 
-@scenario("ens_dead", "part_dead_a", "part_dead_b", words=("unexpected deadlock",))
+@scenario("ens_dead", "part_dead_a", "part_dead_b", words=("unexpected deadlock", "part_dead_b"))
 async def a_missing_tensor_is_a_dead_end(drive: Drive) -> None:
     await drive.answers(ask(drive, "whole", A=5))
     await drive.answers(ask(drive, "dead", A=14))

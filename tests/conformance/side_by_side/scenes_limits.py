@@ -80,15 +80,6 @@ async def direct_slots_hold_until_enough_wait(drive: Drive) -> None:
     await drive.answers(drive.send("b too", **drive.step("-", 2, 1)))
 
 
-@scenario("held_oldest", stand="held")
-async def oldest_candidates_hold_until_enough_wait(drive: Drive) -> None:
-    await drive.queue("a", **drive.step("+", 1, 1))
-    await drive.queue("b", **drive.step("", 1, 1))
-    await drive.queue("c", **drive.step("", 1, 1))
-    await drive.sleep(0.2)
-    await drive.answers(drive.send("d", **drive.step("-", 1, 1)))
-
-
 @scenario("backlog_direct", stand="backlog", order=True)
 async def direct_slots_hold_until_the_backlog_is_filled(drive: Drive) -> None:
     for tag, key in (("a", 1), ("b", 2), ("c", 3)):
