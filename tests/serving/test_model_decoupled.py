@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ async def load(*, own_thread: bool, decoupled: bool) -> Model:
 
 @pytest.mark.parametrize("own_thread", [False, True])
 async def test_every_response_comes_in_order_and_the_request_counts_once(own_thread):
+    """SCH-100."""
     model = await load(own_thread=own_thread, decoupled=True)
     seen: list[str] = []
     finished = asyncio.Event()
@@ -99,6 +101,7 @@ async def test_closing_waits_for_responses_that_come_after_the_execution():
 
 
 async def test_a_model_that_is_not_decoupled_must_not_answer_in_parts(caplog):
+    """SCH-103."""
     model = await load(own_thread=False, decoupled=False)
 
     response = await infer(model, request_of({"IN": np.zeros((1, 1), np.float32)}))
@@ -106,3 +109,55 @@ async def test_a_model_that_is_not_decoupled_must_not_answer_in_parts(caplog):
     assert "is not decoupled: expected a single response" in response.error.message
     await model.drain_and_close()
     assert model.inflight_count == 0
+
+
+class Scripted(Counting):
+    """Answers with the responses that the test says, for all requests in turn."""
+
+    def __init__(self, *script: InferenceResponse) -> None:
+        super().__init__(own_thread=False)
+        self.script = script
+
+    def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        for response in self.script:
+            for request in requests:
+                answer = replace(response, id=request.id)
+                request.respond(answer)
+
+
+async def responses_of(backend: Backend, *ids: str) -> dict[str, list[bool]]:
+    """Whether each response was final, by request, of requests that run in one batch."""
+    text = IDENTITY + "dynamic_batching {} model_transaction_policy { decoupled: true }"
+    clock = LoopClock(asyncio.get_running_loop())
+    model = await Model.load(context_of(text), backend, ModelServices(clock))
+    seen: dict[str, list[bool]] = {}
+    for name in ids:
+        request = request_of({"IN": np.zeros((1, 1), np.float32)}, id=name)
+        request.on_response = lambda response: seen.setdefault(response.id, []).append(
+            response.is_final
+        )
+        model.infer(request)
+    await model.drain_and_close()
+    return seen
+
+
+PART = InferenceResponse("m", 1, is_final=False)
+LAST = InferenceResponse("m", 1)
+EMPTY = InferenceResponse("m", 1, is_null=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "finals"),
+    [
+        ([EMPTY], [True]),
+        ([LAST], [True]),
+        ([PART, PART, LAST], [False, False, True]),
+        ([PART, EMPTY], [False, True]),
+        ([LAST, PART, EMPTY], [True]),  # whatever comes after the final one has nobody to go to
+    ],
+)
+async def test_responses_of_a_batch_come_in_any_number_and_end_once(script, finals):
+    """SCH-100."""
+    seen = await responses_of(Scripted(*script), "a", "b")
+
+    assert seen == {"a": finals, "b": finals}
