@@ -11,6 +11,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from serving.request import InferenceRequest
 from serving.scheduling.sequence.record import Sequence
 
 _SLACK = 64
@@ -38,6 +39,8 @@ class Backlog:
 
     def add(self, sequence: Sequence) -> None:
         self._sequences[sequence] = 0
+        for request in sequence.waiting:
+            self.limit(sequence, request)
 
     def put_back(self, sequences: Iterable[Sequence]) -> None:
         """They have lost their slots before they ran, and come before all others."""
@@ -45,8 +48,11 @@ class Backlog:
             self.add(sequence)
             self._sequences.move_to_end(sequence, last=False)
 
-    def limit(self, sequence: Sequence, deadline_ns: int) -> None:
-        """One of its requests waits no longer than that."""
+    def limit(self, sequence: Sequence, request: InferenceRequest) -> None:
+        """The sequence waits no longer than this request of it may."""
+        if not request.timeout_us:
+            return
+        deadline_ns = request.times.queue_start_ns + request.timeout_us * 1000
         before = self._sequences[sequence]
         if before and before <= deadline_ns:
             return

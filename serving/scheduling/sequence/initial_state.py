@@ -25,7 +25,7 @@ def read_initial_states(context: ModelContext) -> tuple[InputTensor, ...]:
     Raises: InvalidArgumentError naming state, file and cause.
     """
     tensors = []
-    for state in context.spec.sequence_batching.states:
+    for state in context.spec.states:
         try:
             array = _data(state, context.model_directory)
         except (ServingError, OSError) as error:

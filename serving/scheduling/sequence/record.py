@@ -34,6 +34,10 @@ class Sequence:
     """Where the responses of `running` go."""
     end_reason: str = ""
     """Why no more requests of it are taken; empty while they are."""
+    is_over: bool = False
+    """Nothing of it waits or runs any more, and nothing will."""
+    successor: Sequence | None = None
+    """Has the same id, and begins when this one is over."""
     has_run: bool = False
     """The model knows of it."""
     ready_since_ns: int = 0
@@ -61,6 +65,13 @@ class Sequence:
         self.running.deliver = self.deliver
         self.waiting.appendleft(self.running)
         self.running = self.deliver = None
+
+    def next_successor(self) -> Sequence | None:
+        """The first of those that follow and have not been given up meanwhile."""
+        successor = self.successor
+        while successor is not None and successor.is_over:
+            successor = successor.successor
+        return successor
 
     def cut(self, request: InferenceRequest) -> tuple[list[InferenceRequest], bool]:
         """Take `request` and what cannot go on without it out of the line.

@@ -72,6 +72,10 @@ class SequenceBatcher(DispatchingScheduler):
         self._ended = Ended()
         self._open: dict[int | str, Sequence] = {}
         """By correlation id, until the END of each."""
+        self._ending: dict[int | str, Sequence] = {}
+        """The latest with an id that takes no more requests and is not over yet."""
+        self._parked: set[Sequence] = set()
+        """Begun while the one before with the same id is not over; they follow it."""
         self._sequence_of: dict[InferenceRequest, Sequence] = {}
         """Of every request that waits or runs."""
         self._hold_until = hold_until
@@ -88,7 +92,7 @@ class SequenceBatcher(DispatchingScheduler):
 
     @property
     def slot_usage(self) -> SlotUsage:
-        return self._lanes.usage(len(self._backlog))
+        return self._lanes.usage(len(self._backlog) + len(self._parked))
 
     def serves(self, correlation_id: int | str) -> bool:
         """A sequence with this id is open here."""
@@ -106,8 +110,8 @@ class SequenceBatcher(DispatchingScheduler):
             self._seal(sequence, "its last request had the END flag")
         if sequence.lane is not None:
             self._offer(sequence, now_ns)
-        elif request.timeout_us:
-            self._backlog.limit(sequence, now_ns + request.timeout_us * 1000)
+        elif sequence in self._backlog:
+            self._backlog.limit(sequence, request)
         # Not at once: what else this turn of the loop brings belongs to the same batch.
         self._alarm.set(now_ns)
 
@@ -135,9 +139,18 @@ class SequenceBatcher(DispatchingScheduler):
             )
             return sequence
         sequence = self._open[correlation_id] = Sequence(correlation_id)
+        before = self._ending.get(correlation_id)
+        if before is None:
+            self._seat(sequence)
+        else:
+            before.successor = sequence
+            self._parked.add(sequence)
+        return sequence
+
+    def _seat(self, sequence: Sequence) -> None:
+        """Give the sequence a slot, or the last place in the backlog."""
         if len(self._backlog) or not self._lanes.place(sequence):
             self._backlog.add(sequence)
-        return sequence
 
     def _offer(self, sequence: Sequence, now_ns: int) -> None:
         """The first waiting request may run now, if nothing of the sequence does."""
@@ -188,7 +201,7 @@ class SequenceBatcher(DispatchingScheduler):
     def _must_hold(self) -> bool:
         if not (self._hold_until or self._hold_backlog) or self._is_stopping:
             return False
-        behind = self._backlog.request_count
+        behind = self._backlog.request_count + sum(len(item.waiting) for item in self._parked)
         if len(self._queue) - behind < self._hold_until or behind < self._hold_backlog:
             return True
         self._hold_until = self._hold_backlog = 0
@@ -258,6 +271,7 @@ class SequenceBatcher(DispatchingScheduler):
     def _seal(self, sequence: Sequence, reason: str) -> None:
         """No more requests of this sequence are taken."""
         sequence.end_reason = reason
+        self._ending[sequence.id] = sequence
         if self._open.get(sequence.id) is sequence:
             del self._open[sequence.id]
             self._ended.add(sequence.id, self._clock.now_ns(), reason)
@@ -267,8 +281,23 @@ class SequenceBatcher(DispatchingScheduler):
         self._idle.discard(sequence)
         self._backlog.discard(sequence)
         self._lanes.vacate(sequence)
+        sequence.is_over = True
+        if sequence in self._parked:
+            self._parked.discard(sequence)  # a link in the chain behind one that is not over
+        else:
+            self._seat_successor(sequence)
         self._alarm.set(self._clock.now_ns())
         self._tell_stopped()
+
+    def _seat_successor(self, sequence: Sequence) -> None:
+        last = self._ending.get(sequence.id)
+        if last is not None and last.is_over:
+            del self._ending[sequence.id]
+        successor = sequence.next_successor()
+        if successor is not None:
+            self._parked.discard(successor)
+            self._seat(successor)
+            self._offer(successor, self._clock.now_ns())
 
     def _promote(self, now_ns: int) -> None:
         while len(self._backlog):

@@ -23,7 +23,7 @@ class ImplicitState:
         """`initial`: as `read_initial_states` gives it, one for each state of the spec."""
         self._model_name = spec.name
         self._leading = 1 if spec.has_batch_axis else 0
-        self._by_output = {state.output_name: state for state in spec.sequence_batching.states}
+        self._by_output = {state.output_name: state for state in spec.states}
         self._initial = {tensor.name: tensor for tensor in initial}
 
     def __repr__(self) -> str:

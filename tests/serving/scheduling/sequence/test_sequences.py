@@ -97,6 +97,50 @@ def test_a_sequence_that_starts_again_first_runs_what_waits_of_the_old_one(batch
 
 
 @both
+def test_a_sequence_with_the_id_of_one_that_is_ending_begins_when_that_is_over(batching):
+    """SCH-051: a model that goes by the id never sees the two in one batch."""
+    sequencing = Sequencing(batching)
+    sequencing.send("1.1", "1.2!")
+    sequencing.send("new.1", "new.2!", "newer.1!", correlation_id=1)
+    sequencing.turn()
+    assert sequencing.batcher.slot_usage.backlog == 2
+
+    sequencing.run()
+
+    assert sequencing.rows() == ["1.1", "1.2", "new.1", "new.2", "newer.1"]
+
+
+@both
+def test_one_that_is_given_up_while_it_follows_does_not_break_the_row(batching):
+    """SCH-051, SCH-067."""
+    sequencing = Sequencing(batching)
+    sequencing.send("1.1", "1.2!")
+    request = sequencing.send("new.1", correlation_id=1)
+
+    request.cancel()
+    sequencing.send("newer.1", correlation_id=1)
+    sequencing.turn()
+    assert sequencing.rows() == ["1.1"]
+    sequencing.run("newer.2!", correlation_id=1)
+
+    assert sequencing.rows() == ["1.1", "1.2", "newer.1", "newer.2"]
+
+
+def test_the_timeout_of_one_that_follows_counts_from_its_arrival():
+    """SCH-051, SCH-059."""
+    sequencing = Sequencing(max_batch_size=1)
+    sequencing.send("1.1!", "2.1")
+    sequencing.send("new.1", correlation_id=1, timeout_us=500)
+    sequencing.clock.advance_us(400)
+
+    sequencing.finish()
+    assert len(sequencing.answers) == 1
+    sequencing.clock.advance_us(100)
+
+    assert "timeout of the corresponding sequence" in dict(sequencing.answers)["new.1"]
+
+
+@both
 def test_a_request_must_have_batch_size_one(batching):
     """SCH-053."""
     error = Sequencing(batching).refusal("1.1", batch_size=2)

@@ -177,3 +177,14 @@ def test_sch_065_one_buffer_or_growable_memory_change_nothing_that_is_seen():
     memory.keep(InferenceRequest("m", 1), answer(np.array([[1, 2]], np.int32)))
 
     assert fed(memory).tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("name", ['input_name: "S_IN"', 'output_name: "S_OUT"'])
+def test_a_state_with_one_name_only_has_no_effect(name: str):
+    """Triton loads such a config."""
+    states = states_of(config(state().replace(name, "")))
+    request = InferenceRequest("m", 1)
+    states.start().feed(request)
+
+    assert not states
+    assert request.inputs == {}
