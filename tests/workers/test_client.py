@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from tests.console.fakes import make_model, make_model_sample, make_sample, make_worker
+from tests.redis_server import RedisServer
 from tests.waiting import wait_until
-from tests.workers.conftest import RedisServer
 from workers import keys
 from workers.client import WorkerClient, WorkerError
 from workers.messages import Event, OperationResult, Reply

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.console.fakes import make_sample, make_worker
+from tests.redis_server import RedisServer
 from tests.waiting import wait_until_blocking
-from tests.workers.conftest import RedisServer
 from workers.client import WorkerClient
 from workers.messages import Event, OperationResult, Sample, WorkerInfo
 from workers.publisher import Publisher

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.redis_server import RedisServer
 from tests.serving.model_files import IDENTITY, write_identity
 from tests.waiting import wait_until_blocking
-from tests.workers.conftest import RedisServer, WorkerProcess
+from tests.workers.conftest import WorkerProcess
 from workers.client import WorkerClient, WorkerError
 from workers.messages import Event, OperationResult, Sample, WorkerInfo
 
