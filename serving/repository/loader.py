@@ -50,6 +50,8 @@ class Prepared:
     directory: Path
     """Where the files are: that of the source, unless an agent has redirected the load."""
     agents: AgentSession | None = None
+    alone: pb.ModelConfig | None = None
+    """Of an ensemble whose parts have changed `config`: what it was before."""
 
     @property
     def parts(self) -> Collection[str]:
@@ -117,21 +119,26 @@ class ModelLoader:
 
     def join(self, prepared: Prepared) -> Prepared:
         config = pb.ModelConfig()
-        config.CopyFrom(prepared.config)
+        config.CopyFrom(prepared.alone or prepared.config)
         calls, name = self._services.calls, prepared.source.name
         if calls is None:
             raise UnsupportedError("an ensemble needs a server that has its models")
         findings = ensembles.join(name, prepared.parsed, config, calls, self._namespace)
         config_file.refuse(findings)
-        return prepared if config == prepared.config else replace(prepared, config=config)
+        if config == prepared.config:
+            return prepared
+        return replace(prepared, config=config, alone=prepared.alone or prepared.config)
 
     def _backend_of(self, config: pb.ModelConfig) -> Backend:
         return self._ensembles if is_ensemble(config) else self._backends.get(config.backend)
 
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
-        context, backend = await loop.run_in_executor(threads, self._complete, prepared, version)
         tell = partial(self._on_phase, prepared.source.name, version)
+        waits = partial(loop.call_soon_threadsafe, tell, "environment")
+        context, backend = await loop.run_in_executor(
+            threads, self._complete, prepared, version, waits
+        )
         model = await Model.load(context, backend, self._services, on_phase=tell)
         model.namespace = self._namespace
         return model
@@ -146,7 +153,9 @@ class ModelLoader:
         self, prepared: Prepared, version: int, model: Model, threads: Executor
     ) -> InstanceChange:
         loop = asyncio.get_running_loop()
-        context, _ = await loop.run_in_executor(threads, self._complete, prepared, version)
+        context, _ = await loop.run_in_executor(
+            threads, self._complete, prepared, version, lambda: None
+        )
         return await model.prepare_update(context)
 
     def _select(self, source: Source, directory: Path, config: pb.ModelConfig) -> list[int]:
@@ -174,7 +183,9 @@ class ModelLoader:
             raise InvalidArgumentError(_no_version(source.name, scanned))
         return versions
 
-    def _complete(self, prepared: Prepared, version: int) -> tuple[ModelContext, Backend]:
+    def _complete(
+        self, prepared: Prepared, version: int, on_environment: Callable[[], object]
+    ) -> tuple[ModelContext, Backend]:
         config = pb.ModelConfig()
         config.CopyFrom(prepared.config)
         directory = prepared.directory
@@ -183,10 +194,18 @@ class ModelLoader:
             **self._backend_config.get("", {}),
             **self._backend_config.get(backend.name, {}),
         }
+        context = ModelContext(
+            _partial_spec(config),
+            config,
+            version,
+            directory,
+            settings,
+            runtime_directory=backend.runtime_directory,
+        )
+        interpreter = backend.prepare_environment(context, on_environment)
+        context = replace(context, interpreter=interpreter)
         if self._auto_complete:
-            backend.auto_complete(
-                ModelContext(_partial_spec(config), config, version, directory, settings)
-            )
+            backend.auto_complete(context)
         complete.complete(
             config,
             name=prepared.source.name,
@@ -200,7 +219,7 @@ class ModelLoader:
         except ValueError as error:
             raise InvalidArgumentError(f"{prepared.parsed.file}: {error}") from error
         self._check_gpu_memory(spec)
-        return ModelContext(spec, config, version, directory, settings), backend
+        return replace(context, spec=spec), backend
 
     def _check_gpu_memory(self, spec: ModelSpec) -> None:
         """Raises UnavailableError while a device is fuller than --model-load-gpu-limit. REP-073."""

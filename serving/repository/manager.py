@@ -101,10 +101,11 @@ class RepositoryManager:
     async def _load_by_name(self, name: str, request: LoadRequest) -> None:
         try:
             await self._load(name, request)
-            self._parts.note_asked_for(name)
-        finally:
-            if not self._is_closing:
-                await self._reviews.run()
+        except ServingError:
+            await self._reviews.run(but_for=name)
+            raise
+        self._parts.note_asked_for(name)
+        await self._reviews.run()
 
     async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
         """Load the named models, or all there are. Returns what failed and why."""
@@ -384,11 +385,11 @@ class RepositoryManager:
         return any(item._lifecycle.ready_versions(name) for item in self._neighbours)
 
     async def _load_part(self, name: str) -> None:
-        owner = self
-        if self._neighbours and not await self.has(name):
-            having = [item for item in self._neighbours if await item.has(name)]
-            owner = having[0] if having else self
-        await owner._load(name, LoadRequest())
+        everyone = (self, *self._neighbours)
+        owners = [item for item in everyone if self._neighbours and await item.has(name)]
+        owner = owners[0] if owners else self
+        if owner is self or not owner.serves(name):
+            await owner._load(name, LoadRequest())
 
     async def _withdraw(self, name: str, reason: str) -> None:
         """Out of service until its parts fit again."""

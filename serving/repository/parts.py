@@ -22,8 +22,8 @@ class Parts:
         load: Callable[[str], Awaitable[None]],
         serves: Callable[[str], bool],
     ) -> None:
-        """`load` loads a part by name and does nothing for one that is current; `serves`: is there
-        a ready version of it, in whatever repository?
+        """`load` loads a part by name, here or where else it is, and does nothing for one that
+        serves; `serves`: is there a ready version of it?
         """
         self._lifecycle = lifecycle
         self._load = load
@@ -54,7 +54,7 @@ class Parts:
         A circle is refused before anything waits, so that two loads never wait for each other.
         """
         self._graph.put(name, parts)
-        missing = [part for part in sorted(parts) if not self._serves(part)]
+        missing = [part for part in sorted(parts) if not self._lifecycle.ready_versions(part)]
         results = await asyncio.gather(*map(self._load, missing), return_exceptions=True)
         for part, result in zip(missing, results, strict=True):
             if isinstance(result, ServingError):

@@ -52,16 +52,20 @@ class Reviews:
         """The model was loaded or unloaded."""
         self._changed.add(name)
 
-    async def run(self) -> None:
-        """Look at every ensemble over what has changed. Under no lock: it loads models."""
+    async def run(self, *, but_for: str = "") -> None:
+        """Look at every ensemble over what has changed. Under no lock: it loads models.
+
+        `but_for`: has just failed to load, with these changes in place.
+        """
         while self._changed:
             changed, self._changed = self._changed, set()
             for reviews in (self, *self.neighbours):
-                await reviews.look_at_users(changed)
+                await reviews.look_at_users(changed, but_for)
+            but_for = ""
 
-    async def look_at_users(self, changed: Iterable[str]) -> None:
+    async def look_at_users(self, changed: Iterable[str], but_for: str) -> None:
         for group in self._parts.concerned(changed):
-            await asyncio.gather(*map(self._look_at, group))
+            await asyncio.gather(*(self._look_at(name) for name in group if name != but_for))
 
     async def _look_at(self, name: str) -> None:
         try:
