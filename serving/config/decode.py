@@ -133,8 +133,10 @@ class ModelSpec:
 
     @property
     def states(self) -> tuple[SequenceState, ...]:
-        """Implicit state; empty for everything but sequence models."""
-        return self.sequence_batching.states
+        """Implicit state; empty for everything but sequence models. A state that the config gives
+        one name only has no effect."""
+        states = self.sequence_batching.states
+        return tuple(item for item in states if item.input_name and item.output_name)
 
     @property
     def backend_inputs(self) -> dict[str, TensorSpec]:

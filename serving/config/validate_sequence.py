@@ -173,15 +173,22 @@ def _check_states(report: Report, sequence: pb.ModelSequenceBatching) -> None:
 
 
 def _check_state(report: Report, path: str, state: pb.ModelSequenceBatching.State) -> None:
-    for field, is_given, hint in (
-        ("input_name", bool(state.input_name), "the model's input that gets the state"),
-        ("output_name", bool(state.output_name), "the model's output that gives the next state"),
-        ("data_type", state.data_type != pb.TYPE_INVALID, "e.g. data_type: TYPE_FP32"),
-        ("dims", bool(state.dims), "e.g. dims: [1], without the batch axis"),
+    label = state.input_name or state.output_name or path
+    if state.data_type == pb.TYPE_INVALID:
+        report.error(
+            path,
+            f"state '{label}' must specify 'data_type'",
+            "e.g. data_type: TYPE_FP32",
+            code="SCH-062",
+        )
+    for field, hint in (
+        ("input_name", "name the model's input that gets the state"),
+        ("output_name", "name the model's output that gives the next state"),
+        ("dims", "e.g. dims: [1], without the batch axis"),
     ):
-        if not is_given:
-            label = state.input_name or state.output_name or path
-            report.error(path, f"state '{label}' must specify '{field}'", hint, code="SCH-062")
+        if not getattr(state, field):
+            effect = "" if field == "dims" else ", so it has no effect"
+            report.warning(path, f"state '{label}' has no '{field}'{effect}", hint, code="SCH-062")
     controls = {item.name for item in report.config.sequence_batching.control_input}
     if state.input_name in controls:
         report.warning(

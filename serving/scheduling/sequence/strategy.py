@@ -29,7 +29,7 @@ def make_rules(spec: ModelSpec, filler: Filler) -> Rules:
     batching = spec.sequence_batching
     states = {
         item.input_name: TensorSpec(item.input_name, item.datatype, item.dims)
-        for item in batching.states
+        for item in spec.states
     }
     inner = DynamicBatching(batching.preferred_batch_sizes, batching.max_queue_delay_us)
     spec = replace(spec, inputs={**spec.inputs, **states}, dynamic_batching=inner)
