@@ -9,6 +9,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -22,22 +24,55 @@ _MALLOC = {
 }
 
 
-def command(module: str, *arguments: object) -> list[str]:
+_ROOT = str(Path(__file__).resolve().parents[1])
+_FOREIGN_START = str(Path(__file__).resolve().with_name("foreign_start.py"))
+_ACTIVATED = 'source "$0" > /dev/null && exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """One of an environment of a model's own."""
+
+    python: str
+    activate: str = ""
+    """A script that bash sources first; empty for none."""
+    is_own_version: bool = True
+    """It can use the packages that lie beside the core."""
+
+
+def command(module: str, *arguments: object, interpreter: Interpreter | None = None) -> list[str]:
     """Unbuffered output, a traceback on a fault, no modules from the current directory."""
-    options = ["-u", "-P", "-X", "faulthandler"]
-    return [sys.executable, *options, "-m", module, *map(str, arguments)]
+    words = list(map(str, arguments))
+    if interpreter is None:
+        options = ["-u", "-P", "-X", "faulthandler"]
+        return [sys.executable, *options, "-m", module, *words]
+    paths = [_ROOT]
+    if interpreter.is_own_version:
+        paths += [item for item in sys.path if item.endswith(("site-packages", "dist-packages"))]
+    foreign = [interpreter.python, "-u", "-X", "faulthandler", _FOREIGN_START]
+    foreign += [os.pathsep.join(paths), module, *words]
+    if not interpreter.activate:
+        return foreign
+    return ["/bin/bash", "-c", _ACTIVATED, interpreter.activate, *foreign]
 
 
-def environment() -> dict[str, str]:
-    """This process's environment, with the core importable and the allocator tuned.
+def environment(
+    interpreter: Interpreter | None = None, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """This process's environment, with the core importable and the allocator tuned."""
+    kept = _MALLOC | without_own_settings() | dict(variables or {})
+    if interpreter is not None:
+        for name in ("PYTHONPATH", "PYTHONHOME"):
+            kept.pop(name, None)
+        return kept | {"PYTHONSAFEPATH": "1"}
+    path = kept.get("PYTHONPATH", "")
+    search = [_ROOT, *(item for item in path.split(os.pathsep) if item and item != _ROOT)]
+    return kept | {"PYTHONPATH": os.pathsep.join(search)}
 
-    Conch's own settings, which may hold secrets, are none of a model's business.
-    """
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.environ.get("PYTHONPATH", "")
-    search = [root, *(item for item in path.split(os.pathsep) if item and item != root)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
-    return _MALLOC | kept | {"PYTHONPATH": os.pathsep.join(search)}
+
+def without_own_settings() -> dict[str, str]:
+    """Conch's own settings, which may hold secrets, are none of a model's business."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
 
 
 def die_with_parent(parent_pid: int, signum: signal.Signals = signal.SIGKILL) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from serving.backends.child_services import ChildServices
 from serving.backends.ragged import RaggedInputs, ScatteredOutputs
+from serving.child_program import Interpreter
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
 from serving.errors import BackendError, ServingError
@@ -36,6 +37,10 @@ class ModelContext:
     model_directory: Path
     backend_config: Mapping[str, str] = field(default_factory=dict)
     """--backend-config for this backend, global keys merged in."""
+    runtime_directory: Path | None = None
+    """The folder of a Python-based backend, whose model.py runs the model."""
+    interpreter: Interpreter | None = None
+    """What runs the instance processes; None: the interpreter of the server."""
     child: ChildServices | None = None
     """Where the instance has a process of its own, in that process."""
 
@@ -112,7 +117,18 @@ class Backend(ABC):
     runs_in_child_process: ClassVar[bool] = False
     """True: the core never loads it itself; each instance lives in a spawned child process."""
     default_cpu_instance_count: ClassVar[int] = 1
+    runtime_directory: Path | None = None
+    """Of a Python-based backend: where its model.py lies."""
     default_model_filename: ClassVar[str] = ""
+
+    def prepare_environment(
+        self, context: ModelContext, tell: Callable[[], object]
+    ) -> Interpreter | None:
+        """What runs the model's processes. Blocks; `tell` is called when it takes a while.
+
+        `context.spec` may be incomplete here. Raises: ServingError with the cause.
+        """
+        return None
 
     def auto_complete(self, context: ModelContext) -> None:
         """Fill what `context.config` leaves out, from the model file. Mutates the message.

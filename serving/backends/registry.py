@@ -35,7 +35,7 @@ class BackendRegistry:
     def names(self) -> list[str]:
         """Every name that `get` knows."""
         announced = {item.name for item in entry_points(group=ENTRY_POINT_GROUP)}
-        return sorted(announced.union(BUILT_IN))
+        return sorted(announced.union(BUILT_IN, self._python_based()))
 
     def get(self, name: str) -> Backend:
         """Raises: InvalidArgumentError for an unknown name, ServingError when it cannot start."""
@@ -47,6 +47,12 @@ class BackendRegistry:
 
     def _create(self, name: str) -> Backend:
         target = BUILT_IN.get(name) or self._announced(name)
+        if target is None and name in self._python_based():
+            assert self._backend_directory is not None
+            module_name, _, class_name = BUILT_IN["python"].partition(":")
+            python_backend = getattr(importlib.import_module(module_name), class_name)
+            made: Backend = python_backend(name, self._backend_directory / name)
+            return made
         if target is None:
             raise InvalidArgumentError(self._not_found(name))
         module_name, _, class_name = target.partition(":")
@@ -63,6 +69,12 @@ class BackendRegistry:
                 f"backend '{name}' ({target}) is not a subclass of serving.backends.base.Backend"
             )
         return backend
+
+    def _python_based(self) -> set[str]:
+        """Folders of the backend directory with a model.py that serves many models (BE-010)."""
+        if self._backend_directory is None:
+            return set()
+        return {path.parent.name for path in self._backend_directory.glob("*/model.py")}
 
     @staticmethod
     def _announced(name: str) -> str | None:

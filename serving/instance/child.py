@@ -49,7 +49,12 @@ class WireLogHandler(logging.Handler):
 def _context_of(load: wire.Load) -> ModelContext:
     config = pb.ModelConfig.FromString(load.config)
     return ModelContext(
-        decode(config), config, load.version, Path(load.model_directory), load.backend_config
+        decode(config),
+        config,
+        load.version,
+        Path(load.model_directory),
+        load.backend_config,
+        runtime_directory=Path(load.runtime_directory) if load.runtime_directory else None,
     )
 
 

@@ -18,9 +18,9 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serving import child_program
 
@@ -172,25 +172,42 @@ def _read(descriptor: int, lines: _Lines, *, until_empty: bool = False) -> bool:
     return bool(data)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessPlan:
+    """What is to be started, and in which environment."""
+
+    name: str
+    model: str
+    interpreter: child_program.Interpreter | None = None
+    """None: the one of the server."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
 def spawn(
-    name: str, model: str, sock: socket.socket, on_exit: Callable[[ExitReport], None]
+    plan: ProcessPlan, sock: socket.socket, on_exit: Callable[[ExitReport], None]
 ) -> Future[ChildProcess]:
     """Start a process that serves `sock`. `on_exit` is called once, in a watching thread."""
-    return _forker.submit(_fork, name, model, sock, on_exit)
+    return _forker.submit(_fork, plan, sock, on_exit)
 
 
 def _fork(
-    name: str, model: str, sock: socket.socket, on_exit: Callable[[ExitReport], None]
+    plan: ProcessPlan, sock: socket.socket, on_exit: Callable[[ExitReport], None]
 ) -> ChildProcess:
     descriptor = sock.fileno()
-    shown = name.replace("\0", "")  # for those who look at the list of processes
+    shown = plan.name.replace("\0", "")  # for those who look at the list of processes
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        child_program.command("serving.instance.child", descriptor, os.getpid(), shown),
+        child_program.command(
+            "serving.instance.child",
+            descriptor,
+            os.getpid(),
+            shown,
+            interpreter=plan.interpreter,
+        ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=(descriptor,),
-        env=child_program.environment(),
+        env=child_program.environment(plan.interpreter, plan.variables),
         start_new_session=True,
     )
-    return ChildProcess(process, name, model, on_exit)
+    return ChildProcess(process, plan.name, plan.model, on_exit)

@@ -17,11 +17,12 @@ import msgspec
 from serving import host_policies
 from serving.backends.base import ModelContext, Placement
 from serving.backends.registry import BUILT_IN
+from serving.config.decode import InstanceKind
 from serving.errors import InternalError, ModelLoadError, ServingError
 from serving.instance import wire
 from serving.instance.call_desk import CallDesk, Caller
 from serving.instance.channel import LoopChannel
-from serving.instance.child_process import ChildProcess, ExitReport, spawn
+from serving.instance.child_process import ChildProcess, ExitReport, ProcessPlan, spawn
 from serving.instance.codec import error_from, request_header, response_header
 from serving.instance.shared_tensors import (
     PeerSegments,
@@ -36,6 +37,7 @@ from serving.services import ModelServices
 logger = logging.getLogger(__name__)
 model_logger = logging.getLogger("serving.models")
 
+_PYTHON = BUILT_IN["python"]
 _READY_LIMIT_S = 5.0
 _EXIT_GRACE_S = 1.0
 """Between the end of the socket and the end of the process."""
@@ -52,7 +54,7 @@ _decode_segments = msgspec.msgpack.Decoder(wire.Segments).decode
 
 def load_message(context: ModelContext, backend_name: str, placement: Placement) -> wire.Load:
     return wire.Load(
-        BUILT_IN.get(backend_name, backend_name),
+        BUILT_IN.get(backend_name, backend_name) if context.runtime_directory is None else _PYTHON,
         context.config.SerializeToString(),
         context.version,
         str(context.model_directory),
@@ -60,7 +62,18 @@ def load_message(context: ModelContext, backend_name: str, placement: Placement)
         placement.instance_name,
         placement.kind.value,
         placement.device_id,
+        "" if context.runtime_directory is None else str(context.runtime_directory),
     )
+
+
+def plan_of(context: ModelContext, placement: Placement) -> ProcessPlan:
+    """A GPU instance sees its own device only, which is number 0 to it."""
+    variables = {}
+    if placement.kind is InstanceKind.GPU:
+        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver counts, and the config
+        variables["CUDA_VISIBLE_DEVICES"] = str(placement.device_id)
+    name = placement.instance_name
+    return ProcessPlan(name, context.spec.name, context.interpreter, variables)
 
 
 class InstanceLink:
@@ -68,8 +81,7 @@ class InstanceLink:
 
     def __init__(
         self,
-        name: str,
-        model: str,
+        plan: ProcessPlan,
         *,
         caller: Caller,
         services: ModelServices,
@@ -77,8 +89,9 @@ class InstanceLink:
         on_end: Callable[[str], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._name = name
-        self._model = model
+        self._plan = plan
+        self._name = plan.name
+        self._model = plan.model
         self._on_responses = on_responses
         self._on_end = on_end
         self._pool = SegmentPool()
@@ -96,7 +109,7 @@ class InstanceLink:
         self._ready_number = 0
         self._ready_answer: asyncio.Future[wire.Ready] | None = None
         self.desk = CallDesk(
-            caller, model, services, send=self._send, send_response=self._send_call_response
+            caller, plan.model, services, send=self._send, send_response=self._send_call_response
         )
 
     @property
@@ -135,9 +148,7 @@ class InstanceLink:
         self._is_started = True
 
     async def _spawn(self, sock: socket.socket) -> ChildProcess:
-        spawning = asyncio.wrap_future(
-            spawn(self._name, self._model, sock, self._report_exit), loop=self._loop
-        )
+        spawning = asyncio.wrap_future(spawn(self._plan, sock, self._report_exit), loop=self._loop)
         try:
             return await asyncio.shield(spawning)
         except asyncio.CancelledError:

@@ -20,7 +20,7 @@ from serving.instance.base import Batch, deliver, finish
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
 from serving.instance.limits import ProcessLimits
-from serving.instance.link import InstanceLink, load_message
+from serving.instance.link import InstanceLink, load_message, plan_of
 from serving.instance.restart import RestartCounter
 from serving.instance.running import RunningRequests
 from serving.instance.shared_tensors import TensorUnpacker
@@ -59,6 +59,7 @@ class ProcessHost:
         self.on_state_change: Callable[[], None] | None = None
         self._context = context
         self._load = load_message(context, backend_name, placement)
+        self._plan = plan_of(context, placement)
         self._cpu_cores = placement.cpu_cores
         self._services = services
         self._clock = services.clock
@@ -211,8 +212,7 @@ class ProcessHost:
 
     async def _start_link(self) -> None:
         link = InstanceLink(
-            self.name,
-            self._context.spec.name,
+            self._plan,
             caller=self,
             services=self._services,
             on_responses=self._on_responses,

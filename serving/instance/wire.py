@@ -107,6 +107,8 @@ class Load(Message):
     instance_name: str
     instance_kind: str
     device_id: int
+    runtime_directory: str = ""
+    """Of a Python-based backend: the folder with its model.py."""
 
 
 class Loaded(Message):

@@ -19,7 +19,7 @@ import msgspec
 
 from serving import child_program
 from serving.backends.base import ModelContext
-from serving.backends.python import model_file, pb_utils
+from serving.backends.python import attributes, model_file, pb_utils
 from serving.config.decode import decode
 from serving.config.json_form import from_json, to_json
 from serving.config.protobuf import pb
@@ -37,6 +37,7 @@ class _Request(msgspec.Struct):
     version: int
     model_directory: str
     backend_config: dict[str, str]
+    runtime_directory: str = ""
 
 
 class _Result(msgspec.Struct):
@@ -49,13 +50,15 @@ def complete_in_child(context: ModelContext, timeout_s: float = TIMEOUT_S) -> No
 
     Raises: ModelLoadError with the model's own words, or when the process died or hangs.
     """
-    if not model_file.may_have_hook(model_file.model_path(context), _HOOK):
+    path = model_file.model_path(context)
+    if not any(model_file.may_have_hook(path, hook) for hook in (_HOOK, attributes.HOOK)):
         return
     request = _Request(
         context.config.SerializeToString(),
         context.version,
         str(context.model_directory),
         dict(context.backend_config),
+        "" if context.runtime_directory is None else str(context.runtime_directory),
     )
     result = _run(context, msgspec.msgpack.encode(request), timeout_s)
     if result.error:
@@ -69,12 +72,14 @@ def _run(context: ModelContext, request: bytes, timeout_s: float) -> _Result:
     try:
         with open(reader, "rb") as results:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                child_program.command(__name__, writer, os.getpid()),
+                child_program.command(
+                    __name__, writer, os.getpid(), interpreter=context.interpreter
+                ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(writer,),
-                env=child_program.environment(),
+                env=child_program.environment(context.interpreter),
                 start_new_session=True,
             )
             os.close(writer)
@@ -115,7 +120,9 @@ def _log_lines(name: str, level: int, output: bytes) -> None:
 
 def _complete(context: ModelContext) -> bytes:
     name = model_file.model_name(context)
-    hook = getattr(model_file.import_model(context), _HOOK, None)
+    model_class = model_file.import_model(context)
+    attributes.apply(model_class, context)
+    hook = getattr(model_class, _HOOK, None)
     if hook is None:
         return bytes(context.config.SerializeToString())
     given = pb_utils.ModelConfig(json.dumps(to_json(context.config)))
@@ -146,6 +153,7 @@ def main() -> int:
         request.version,
         Path(request.model_directory),
         request.backend_config,
+        runtime_directory=Path(request.runtime_directory) if request.runtime_directory else None,
     )
     try:
         result = _Result(config=_complete(context))

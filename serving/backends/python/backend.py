@@ -7,18 +7,17 @@ called in a loading thread of the worker and runs the user's code in a short-liv
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
-from serving.backends.python import model_file
+from serving.backends.python import environments, model_file
 from serving.backends.python.auto_complete import complete_in_child
 from serving.backends.python.pb_utils import process
 from serving.backends.python.runner import PythonInstance
-from serving.config.decode import InstanceKind
+from serving.child_program import Interpreter
 from serving.config.json_form import to_json
-from serving.errors import UnsupportedError
-
-_ENVIRONMENT = "EXECUTION_ENV_PATH"
 
 
 class PythonBackend(Backend):
@@ -26,16 +25,22 @@ class PythonBackend(Backend):
     runs_in_child_process: ClassVar[bool] = True
     default_model_filename: ClassVar[str] = model_file.DEFAULT_FILENAME
 
+    def __init__(self, name: str = "", runtime_directory: Path | None = None) -> None:
+        """With both: the Python-based backend of that name (BE-010)."""
+        if runtime_directory is not None:
+            self.name = name  # type: ignore[misc]
+            self.runtime_directory = runtime_directory
+
+    def prepare_environment(
+        self, context: ModelContext, tell: Callable[[], object]
+    ) -> Interpreter | None:
+        return environments.prepare(context, tell)
+
     def auto_complete(self, context: ModelContext) -> None:
         """Run the model's auto_complete_config, if it has one. Blocks."""
         complete_in_child(context)
 
     def load(self, context: ModelContext) -> LoadedModel:
-        if _ENVIRONMENT in context.spec.parameters:
-            raise UnsupportedError(
-                f"model '{context.spec.name}': the parameter {_ENVIRONMENT} is not supported by "
-                "this release of Conch: remove it and install what the model imports beside Conch"
-            )
         process.enter(process.Stage.LOADING, context.child)
         return PythonModel(context, model_file.import_model(context))
 
@@ -55,12 +60,12 @@ class PythonModel(LoadedModel):
 
     def _arguments(self, placement: Placement) -> dict[str, str]:
         kind = placement.kind.value.removeprefix("KIND_")
-        device = placement.device_id if placement.kind is InstanceKind.GPU else 0
+        # The process sees one device only, which is number 0 there.
         return {
             "model_config": json.dumps(to_json(self._context.config)),
             "model_instance_kind": kind,
             "model_instance_name": placement.instance_name,
-            "model_instance_device_id": str(device),
+            "model_instance_device_id": "0",
             "model_repository": str(self._context.model_directory),
             "model_version": str(self._context.version),
             "model_name": self._context.spec.name,

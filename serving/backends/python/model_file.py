@@ -33,6 +33,8 @@ def model_name(context: ModelContext) -> str:
 
 def model_path(context: ModelContext) -> Path:
     """Raises: ModelLoadError when there is no such file."""
+    if context.runtime_directory is not None:
+        return context.runtime_directory / DEFAULT_FILENAME
     filename = context.config.default_model_filename or DEFAULT_FILENAME
     path = context.version_directory / filename
     shown = f"{model_name(context)}/{context.version}/{filename}"
@@ -76,6 +78,8 @@ def import_model(context: ModelContext) -> type[Any]:
     version_directory = str(context.version_directory)
     pb_utils.install(version_directory)
     sys.path.insert(0, version_directory)
+    if context.runtime_directory is not None:
+        sys.path.insert(0, str(context.runtime_directory))
     sys.path += [str(context.model_directory), str(_IMPORT_PATH)]
     # The version folder is the package, as in Triton, so that relative imports work.
     name = f"{context.version}.{path.stem}"

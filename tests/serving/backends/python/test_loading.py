@@ -78,11 +78,3 @@ async def test_a_file_name_without_py_is_refused(tmp_path: Path):
     with pytest.raises(ServingError, match=r"'model\.onnx' does not end in \.py"):
         async with hosted(context_for(tmp_path, IDENTITY, config, filename="model.onnx")):
             pass
-
-
-async def test_a_packed_environment_is_refused_and_not_ignored(tmp_path: Path):
-    config = CONFIG + 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "e.tar.gz" } }'
-
-    with pytest.raises(ServingError, match="EXECUTION_ENV_PATH is not supported by this release"):
-        async with hosted(context_for(tmp_path, IDENTITY, config)):
-            pass
