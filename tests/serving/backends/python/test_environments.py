@@ -179,7 +179,7 @@ async def test_pb_061_an_interpreter_that_cannot_run_the_core_says_what_is_missi
                 pass
 
 
-BACKEND = """
+FACTORY = """
 import json, os, helper
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -212,7 +212,7 @@ class TritonPythonModel:
 
 def write_backend(directory: Path) -> Path:
     (directory / "factory").mkdir(parents=True)
-    (directory / "factory" / "model.py").write_text(BACKEND)
+    (directory / "factory" / "model.py").write_text(FACTORY)
     (directory / "factory" / "helper.py").write_text(
         "import numpy as np\n\ndef times(a, b):\n    return (a * b).astype(np.float32)\n"
     )
