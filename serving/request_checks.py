@@ -90,8 +90,7 @@ class RequestChecks:
                     batch_size = tensor.shape[0]
                 elif batch_size != tensor.shape[0]:
                     raise InvalidArgumentError(
-                        f"input '{name}' batch size does not match other inputs for "
-                        f"'{self._name}': got {tensor.shape[0]}, but {batch_size} for others"
+                        self._unequal_batches(request.inputs, name, batch_size)
                     )
             if expected.is_reshaped:
                 self._reshape_input(tensor, expected)
@@ -106,6 +105,13 @@ class RequestChecks:
                 f"inference request batch-size must be <= {self._max_batch_size} for "
                 f"'{self._name}', got {batch_size}: split the request, or raise max_batch_size"
             )
+
+    def _unequal_batches(self, inputs: dict[str, InputTensor], name: str, batch_size: int) -> str:
+        first = next(item for item in inputs if self._inputs[item].batch_axes)
+        return (
+            f"input '{name}' batch size does not match other inputs for '{self._name}': got "
+            f"{inputs[name].shape[0]}, but {batch_size} for '{first}'"
+        )
 
     def restore_outputs(self, outputs: list[OutputTensor]) -> list[OutputTensor]:
         """Give outputs with a `reshape` the shape that the config promises callers."""

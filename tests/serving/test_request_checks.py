@@ -95,8 +95,8 @@ def test_a_batching_model_needs_a_batch_dimension():
 
 def test_batch_sizes_must_agree():
     """SCH-008."""
-    assert "input 'B' batch size does not match other inputs for 'm'" in refusal(
-        BATCHED, {"A": rows(1), "B": rows(2)}
+    assert refusal(BATCHED, {"A": rows(1), "B": rows(2)}) == (
+        "input 'B' batch size does not match other inputs for 'm': got 2, but 1 for 'A'"
     )
 
 
