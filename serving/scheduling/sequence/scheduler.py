@@ -270,8 +270,9 @@ class SequenceBatcher(DispatchingScheduler):
 
     def _seal(self, sequence: Sequence, reason: str) -> None:
         """No more requests of this sequence are taken."""
+        if not sequence.end_reason:
+            self._ending[sequence.id] = sequence
         sequence.end_reason = reason
-        self._ending[sequence.id] = sequence
         if self._open.get(sequence.id) is sequence:
             del self._open[sequence.id]
             self._ended.add(sequence.id, self._clock.now_ns(), reason)

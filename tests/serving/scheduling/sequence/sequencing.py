@@ -97,7 +97,8 @@ class Sequencing:
 
     def run(self, *names: str, **fields: Any) -> None:
         """Send, and let everything that waits execute."""
-        self.send(*names, **fields)
+        if names:
+            self.send(*names, **fields)
         self.turn()
         while any(host.running for host in self.hosts):
             for number, host in enumerate(self.hosts):
