@@ -65,8 +65,9 @@ class Answers:
             times.input_end_ns - times.compute_start_ns,
             times.output_start_ns - times.input_end_ns,
             times.compute_end_ns - times.output_start_ns,
-            filler_count=batch.filler_count,
         )
+        for request in batch.rescheduled:
+            self._stats.record_rescheduled(request.batch_size)
 
     def deliver(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """`request.deliver` of every accepted request."""
@@ -131,6 +132,7 @@ class Answers:
             input_end_ns - times.compute_start_ns,
             output_start_ns - input_end_ns,
             end_ns - output_start_ns,
+            batch_size=request.batch_size,
         )
 
 

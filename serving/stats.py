@@ -3,7 +3,8 @@
 `ModelStats` is plain integers on the loop thread: a request costs one bisect and a few additions, a
 batch a few more. `snapshot()` gives an immutable copy; two of them subtract, so that a reader
 computes rates and percentiles of any interval. Update rules as in Triton's statistics: success,
-queue and compute count requests, inference_count counts batch items, execution_count executions.
+queue and compute count requests, inference_count counts batch items that were answered,
+execution_count executions.
 Source: spec HTTP-070..074, MET-001..012.
 """
 
@@ -177,10 +178,18 @@ class ModelStats:
         self._close_reasons: dict[str, int] = {}
 
     def record_success(
-        self, total_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
+        self,
+        total_ns: int,
+        queue_ns: int,
+        input_ns: int,
+        infer_ns: int,
+        output_ns: int,
+        *,
+        batch_size: int = 1,
     ) -> None:
-        """One request answered. All durations in nanoseconds."""
+        """One request with `batch_size` batch items answered. All durations in nanoseconds."""
         self._success_count += 1
+        self._inference_count += batch_size
         self._success_ns += total_ns
         self._queue_ns += queue_ns
         self._input_ns += input_ns
@@ -192,7 +201,7 @@ class ModelStats:
         """One request answered out of the response cache: it succeeded, and nothing computed."""
         self._hit_count += 1
         self._hit_ns += lookup_ns
-        self.record_success(total_ns, queue_ns, 0, 0, 0)
+        self.record_success(total_ns, queue_ns, 0, 0, 0, batch_size=0)
 
     def record_cache_miss(self, took_ns: int) -> None:
         """One request that the cache could not answer; `took_ns`: looking up and keeping."""
@@ -209,19 +218,15 @@ class ModelStats:
         """One request refused by the checks before scheduling."""
         self._invalid_count += 1
 
+    def record_rescheduled(self, batch_size: int) -> None:
+        """An execution of a request that has not come to its end: it infers, and goes on."""
+        self._inference_count += batch_size
+
     def record_execution(
-        self,
-        batch_size: int,
-        close_reason: str,
-        input_ns: int,
-        infer_ns: int,
-        output_ns: int,
-        *,
-        filler_count: int = 0,
+        self, batch_size: int, close_reason: str, input_ns: int, infer_ns: int, output_ns: int
     ) -> None:
-        """One execution of `batch_size` batch items, of which `filler_count` stand for nobody."""
+        """One execution of `batch_size` batch items, whatever becomes of them."""
         self._last_inference_ms = time.time_ns() // 1_000_000
-        self._inference_count += batch_size - filler_count
         self._execution_count += 1
         batches = self._batches.get(batch_size)
         if batches is None:

@@ -46,7 +46,7 @@ class Counters:
 
 def busy() -> Counters:
     model = Counters()
-    model.stats.record_success(3_000_000, 1_000_000, 500_000, 1_000_000, 500_000)
+    model.stats.record_success(3_000_000, 1_000_000, 500_000, 1_000_000, 500_000, batch_size=3)
     model.stats.record_failure(FailureReason.REJECTED, 2_000_000)
     model.stats.record_execution(3, "full", 500_000, 1_000_000, 500_000)
     return model

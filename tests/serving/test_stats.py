@@ -41,8 +41,25 @@ def test_a_failure_counts_by_reason_and_in_no_other_stage():
     assert snapshot.success.count == snapshot.queue.count == 0
 
 
-def test_an_execution_counts_its_batch_items():
+def test_inferences_are_the_batch_items_that_were_answered():
+    """What failed, and what came out of the cache, was executed or not but is no inference."""
     stats = ModelStats()
+
+    stats.record_success(9000, 1, 2, 3, 4, batch_size=5)
+    stats.record_execution(8, "full", 1, 2, 3)
+    stats.record_failure(FailureReason.BACKEND, 9000)
+    stats.record_cache_hit(9000, 1, 2)
+    stats.record_rescheduled(2)
+
+    snapshot = stats.snapshot()
+    assert (snapshot.inference_count, snapshot.execution_count) == (7, 1)
+    assert snapshot.success.count == 2
+
+
+def test_an_execution_counts_its_batch_size():
+    stats = ModelStats()
+    stats.record_success(1000, 1, 2, 3, 4, batch_size=8)
+    stats.record_success(1000, 1, 2, 3, 4)
 
     stats.record_execution(4, "full", 10, 20, 30)
     stats.record_execution(4, "full", 1, 2, 3)
@@ -107,7 +124,7 @@ def test_bounds_grow_evenly_and_cover_two_minutes():
 
 def test_the_json_row_has_the_fields_of_the_statistics_extension():
     stats = ModelStats()
-    succeed(stats, 5)
+    stats.record_success(5000, 1, 2, 3, 4, batch_size=8)
     stats.record_execution(8, "full", 1, 2, 3)
 
     row = statistics_json("m", 3, stats.snapshot())

@@ -29,8 +29,8 @@ def test_sample_holds_what_happened_since_the_last_one():
     model.stats.record_execution(4, "full", 1, 2, 3)
     sampler.sample([model])
 
-    model.stats.record_success(2_000_000, 400_000, 100_000, 300_000, 200_000)
-    model.stats.record_success(2_000_000, 600_000, 100_000, 300_000, 200_000)
+    model.stats.record_success(2_000_000, 400_000, 100_000, 300_000, 200_000, batch_size=3)
+    model.stats.record_success(2_000_000, 600_000, 100_000, 300_000, 200_000, batch_size=5)
     model.stats.record_execution(8, "delay", 1, 2, 3)
     model.stats.record_failure(FailureReason.BACKEND, 10)
     model.stats.record_failure(FailureReason.REJECTED, 10)
