@@ -1,10 +1,11 @@
-"""What the statistics of a model say: outcomes, where the time goes, batch sizes.
+"""What the statistics of a model say: outcomes, where the time goes, batches, response cache.
 
 Reads the `model_stats` rows of Triton's statistics extension as a worker describes them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,16 @@ PHASES = [
     ("compute_infer", "Running the model"),
     ("compute_output", "Preparing outputs"),
 ]
+REASONS = {
+    "full": "The batch was full",
+    "preferred": "It had a preferred size",
+    "delay": "Its oldest request had waited for the set delay",
+    "shape": "The next request had another shape",
+    "optional": "The next request had other optional inputs",
+    "shape_tensor": "The next request had other values in a shape tensor",
+    "custom": "The model's own strategy left the next request out",
+    "queue_empty": "Nothing else waited, and an instance was free",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,36 @@ class BatchSize:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseReason:
+    """Why batches went as they were."""
+
+    key: str
+    label: str
+    executions: int
+    share: float
+    """Of all counted executions, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    hits: int
+    misses: int
+    hit_us: float | None
+    """Mean time of a look-up that found its answer."""
+    miss_us: float | None
+    """Mean time of a look-up that did not, and of keeping the answer."""
+
+    @property
+    def share(self) -> float:
+        """Of requests that were answered from the cache, 0 to 1."""
+        return self.hits / (self.hits + self.misses) if self.hits else 0.0
+
+    def __bool__(self) -> bool:
+        """Was the cache ever asked?"""
+        return self.hits + self.misses > 0
+
+
+@dataclass(frozen=True, slots=True)
 class VersionStatistics:
     """One version on one worker, or several of them added up."""
 
@@ -46,9 +87,10 @@ class VersionStatistics:
     failure: int
     inferences: int
     executions: int
-    cache_hits: int
+    cache: CacheUse
     phases: list[Phase]
     batch_sizes: list[BatchSize]
+    close_reasons: list[CloseReason]
 
     @property
     def mean_us(self) -> float | None:
@@ -83,9 +125,10 @@ def _read(worker_id: str, version: str, rows: list[Mapping[str, Any]]) -> Versio
         failure=_sum(rows, "fail", "count"),
         inferences=sum(int(row.get("inference_count", 0)) for row in rows),
         executions=sum(int(row.get("execution_count", 0)) for row in rows),
-        cache_hits=_sum(rows, "cache_hit", "count"),
+        cache=_cache(rows),
         phases=_phases(rows),
         batch_sizes=_batch_sizes(rows),
+        close_reasons=_close_reasons(rows),
     )
 
 
@@ -93,11 +136,35 @@ def _sum(rows: list[Mapping[str, Any]], part: str, key: str) -> int:
     return sum(int(row.get("inference_stats", {}).get(part, {}).get(key, 0)) for row in rows)
 
 
+def _mean_us(rows: list[Mapping[str, Any]], part: str) -> float | None:
+    count = _sum(rows, part, "count")
+    return _sum(rows, part, "ns") / count / 1000 if count else None
+
+
+def _cache(rows: list[Mapping[str, Any]]) -> CacheUse:
+    return CacheUse(
+        hits=_sum(rows, "cache_hit", "count"),
+        misses=_sum(rows, "cache_miss", "count"),
+        hit_us=_mean_us(rows, "cache_hit"),
+        miss_us=_mean_us(rows, "cache_miss"),
+    )
+
+
+def _close_reasons(rows: list[Mapping[str, Any]]) -> list[CloseReason]:
+    """The most frequent first."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts.update(row.get("batch_close_reasons", {}))
+    whole = counts.total()
+    return [
+        CloseReason(key, REASONS.get(key, key), count, count / whole)
+        for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if count
+    ]
+
+
 def _phases(rows: list[Mapping[str, Any]]) -> list[Phase]:
-    means = {}
-    for key, _ in PHASES:
-        count = _sum(rows, key, "count")
-        means[key] = _sum(rows, key, "ns") / count / 1000 if count else 0.0
+    means = {key: _mean_us(rows, key) or 0.0 for key, _ in PHASES}
     whole = sum(means.values())
     return [
         Phase(key, label, means[key], means[key] / whole if whole else 0.0) for key, label in PHASES

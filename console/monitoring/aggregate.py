@@ -28,6 +28,7 @@ class ModelSum:
     """Mean queue time times successes, to be divided by `success`."""
     latency: Counter[float] = field(default_factory=Counter)
     batches: Counter[int] = field(default_factory=Counter)
+    close_reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, sample: ModelSample) -> None:
         self.success += sample.success_count
@@ -40,6 +41,7 @@ class ModelSum:
             self.latency[float(bound)] += count
         for size, count in sample.batch_sizes.items():
             self.batches[int(size)] += count
+        self.close_reasons.update(sample.close_reasons)
 
     @property
     def requests(self) -> int:
@@ -131,5 +133,9 @@ def _merge_rows(rows: list[ModelSample]) -> ModelSample:
         compute_infer_us=mean("compute_infer_us"),
         compute_output_us=mean("compute_output_us"),
         batch_sizes={str(size): count for size, count in sorted(total.batches.items())},
+        close_reasons=dict(sorted(total.close_reasons.items())),
         latency_buckets={f"{bound:g}": count for bound, count in sorted(total.latency.items())},
+        sequence_slots=rows[-1].sequence_slots,
+        active_sequences=max(row.active_sequences for row in rows),
+        backlog_sequences=max(row.backlog_sequences for row in rows),
     )

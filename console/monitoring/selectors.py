@@ -15,7 +15,7 @@ from console.core.workers import get_client
 from console.monitoring.aggregate import ModelSum, percentiles
 from console.monitoring.models import MinuteSample
 from console.monitoring.series import build_series
-from workers.messages import Event, Sample
+from workers.messages import Event, ModelSample, Sample
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,10 @@ class ModelRates:
     p99_us: float | None = None
     queued: int = 0
     mean_batch: float | None = None
+    sequence_slots: int = 0
+    """Sequences that can be served at a time; 0 where there are none."""
+    active_sequences: int = 0
+    backlog_sequences: int = 0
 
     @property
     def error_share(self) -> float | None:
@@ -50,7 +54,11 @@ class _Gathered:
     seconds: dict[str, float] = field(default_factory=dict)
     counts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Worker -> requests, inferences, failures."""
-    queued: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    newest: dict[tuple[str, str, str], ModelSample] = field(default_factory=dict)
+    """(worker, model, version) -> its last row, for what is counted now."""
+
+    def now(self, field_name: str) -> int:
+        return sum(getattr(row, field_name) for row in self.newest.values())
 
 
 def samples(*, since: float) -> list[Sample]:
@@ -84,7 +92,7 @@ def latest_rates(
                     inferred + row.inference_count,
                     failed + row.failure_count,
                 )
-                part.queued[worker, row.name, row.version] = row.queued
+                part.newest[worker, row.name, row.version] = row
     return {key: _rates(part, seconds) for key, part in gathered.items()}
 
 
@@ -100,9 +108,18 @@ def _rates(part: _Gathered, seconds: dict[str, float]) -> ModelRates:
         p50_us=p50,
         p95_us=p95,
         p99_us=p99,
-        queued=sum(part.queued.values()),
+        queued=part.now("queued"),
         mean_batch=part.total.mean_batch,
+        sequence_slots=part.now("sequence_slots"),
+        active_sequences=part.now("active_sequences"),
+        backlog_sequences=part.now("backlog_sequences"),
     )
+
+
+def has_sequences(model: str = "") -> bool:
+    """Does the model, or any, serve sequences now?"""
+    rates = latest_rates().get(model)
+    return rates is not None and rates.sequence_slots > 0
 
 
 def series(

@@ -6,12 +6,12 @@ sums are made in `static/js/metrics.js` for what arrives over the live socket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from console.monitoring.aggregate import ModelSum, percentiles
-from workers.messages import Sample
+from workers.messages import ModelSample, Sample
 
 Line = list[float | None]
 
@@ -24,8 +24,8 @@ class _Step:
     """Worker -> seconds of telemetry."""
     models: dict[str, dict[str, ModelSum]] = field(default_factory=dict)
     """Model -> worker -> sums."""
-    queued: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
-    """(worker, model) -> version -> requests that waited, as last seen in the step."""
+    newest: dict[tuple[str, str, str], ModelSample] = field(default_factory=dict)
+    """(worker, model, version) -> its last row in the step: what waits, which slots are in use."""
     last: dict[str, Sample] = field(default_factory=dict)
 
     def add(self, sample: Sample, model: str | None) -> None:
@@ -37,7 +37,7 @@ class _Step:
                 continue
             workers = self.models.setdefault(row.name, {})
             workers.setdefault(worker, ModelSum()).add(row)
-            self.queued.setdefault((worker, row.name), {})[row.version] = row.queued
+            self.newest[worker, row.name, row.version] = row
 
     def rate(self, model: str, count: Callable[[ModelSum], float]) -> float:
         """Per second, over all workers."""
@@ -61,11 +61,15 @@ class _Step:
                 whole.queue_us += part.queue_us
                 whole.latency.update(part.latency)
                 whole.batches.update(part.batches)
+                whole.close_reasons.update(part.close_reasons)
         return whole
 
-    def waiting(self, model: str) -> int:
+    def now(self, field_name: str, model: str | None = None) -> int:
+        """A gauge of one model or of all, over all workers and versions."""
         return sum(
-            sum(versions.values()) for (_, name), versions in self.queued.items() if name == model
+            getattr(row, field_name)
+            for (_, name, _), row in self.newest.items()
+            if model in (None, name)
         )
 
 
@@ -94,7 +98,8 @@ def build_series(
         "times": [first + index * step_s for index in range(len(steps))],
         "totals": _totals(steps),
         "models": {name: _model_lines(steps, name) for name in names},
-        "batch_sizes": _batch_sizes(steps),
+        "batch_sizes": _counted(steps, lambda total: total.batches),
+        "close_reasons": _counted(steps, lambda total: total.close_reasons),
         "workers": {name: _worker_lines(steps, name) for name in workers},
         "devices": _devices(steps),
     }
@@ -115,7 +120,10 @@ def _totals(steps: list[_Step]) -> dict[str, Line]:
         "requests_per_s": _line(steps, lambda s: _sum_rate(s, lambda total: total.requests)),
         "inferences_per_s": _line(steps, lambda s: _sum_rate(s, lambda total: total.inferences)),
         "errors_per_s": _line(steps, lambda s: _sum_rate(s, lambda total: total.failure)),
-        "queued": _line(steps, lambda s: sum(s.waiting(name) for name in s.models)),
+        "queued": _line(steps, lambda s: s.now("queued")),
+        "sequence_slots": _line(steps, lambda s: s.now("sequence_slots")),
+        "active_sequences": _line(steps, lambda s: s.now("active_sequences")),
+        "backlog_sequences": _line(steps, lambda s: s.now("backlog_sequences")),
         "queue_us": _line(steps, lambda s: s.total().mean_queue_us),
         "mean_batch": _line(steps, lambda s: s.total().mean_batch),
         "p50_us": [_short(values[0]) for values in latency],
@@ -132,23 +140,25 @@ def _model_lines(steps: list[_Step], name: str) -> dict[str, Line]:
     return {
         "inferences_per_s": _line(steps, lambda s: s.rate(name, lambda total: total.inferences)),
         "errors_per_s": _line(steps, lambda s: s.rate(name, lambda total: total.failure)),
-        "queued": _line(steps, lambda s: s.waiting(name)),
+        "queued": _line(steps, lambda s: s.now("queued", name)),
         "queue_us": _line(steps, lambda s: s.total(name).mean_queue_us),
         "mean_batch": _line(steps, lambda s: s.total(name).mean_batch),
         "p99_us": _line(steps, lambda s: percentiles(s.total(name).latency)[2]),
     }
 
 
-def _batch_sizes(steps: list[_Step]) -> dict[str, Line]:
-    """Batch size -> executions a second, for the heat map."""
-    totals = [step.total().batches for step in steps]
-    sizes = sorted({size for batches in totals for size in batches})
+def _counted(
+    steps: list[_Step], counter: Callable[[ModelSum], Mapping[Any, int]]
+) -> dict[str, Line]:
+    """Batch size, or why a batch closed -> executions a second."""
+    totals = [counter(step.total()) for step in steps]
+    keys = sorted({key for counts in totals for key in counts})
     return {
-        str(size): [
-            _short(batches[size] / max(step.seconds.values())) if step.seconds else None
-            for step, batches in zip(steps, totals, strict=True)
+        str(key): [
+            _short(counts.get(key, 0) / max(step.seconds.values())) if step.seconds else None
+            for step, counts in zip(steps, totals, strict=True)
         ]
-        for size in sizes
+        for key in keys
     }
 
 

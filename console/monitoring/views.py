@@ -12,6 +12,7 @@ from console.core.roles import role_of
 from console.monitoring import glance
 from console.monitoring.api import RANGES
 from console.monitoring.overview import read_overview
+from console.monitoring.selectors import has_sequences
 
 DEFAULT_RANGE = "5m"
 
@@ -55,6 +56,7 @@ def live(request: HttpRequest) -> HttpResponse:
         "models": sorted(models - {""}),
         "workers": sorted(workers - {""}),
         "has_gpus": any(info.devices for info in infos),
+        "has_sequences": has_sequences(model),
         "registry_error": registry_error,
     }
     return render(request, "monitoring/live.html", context)

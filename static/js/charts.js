@@ -31,6 +31,18 @@ function latency(series) {
   return { lines, unit: "ms", marks: true };
 }
 
+// Why batches closed, the most frequent first; what each name means stands on the Statistics tab.
+function closings(series) {
+  const rows = Object.entries(series.close_reasons).map(([name, values]) => ({ name: name.replaceAll("_", " "), values }));
+  rows.sort((a, b) => weight(b.values) - weight(a.values) || a.name.localeCompare(b.name));
+  return { lines: rows.slice(0, MOST_LINES), left: Math.max(0, rows.length - MOST_LINES), unit: "/s" };
+}
+
+function sequences({ totals }) {
+  const lines = { "in use": totals.active_sequences, slots: totals.sequence_slots, "waiting for a slot": totals.backlog_sequences };
+  return { lines: Object.entries(lines).map(([name, values]) => ({ name, values })), unit: "" };
+}
+
 export const CHARTS = {
   "throughput-total": (s) => ({ lines: [{ name: "inferences", values: s.totals.inferences_per_s }], unit: "/s" }),
   throughput: (s) => ({ ...byModel(s, "inferences_per_s"), unit: "/s" }),
@@ -40,6 +52,8 @@ export const CHARTS = {
   queued: (s) => ({ ...byModel(s, "queued"), unit: "" }),
   "queue-time": (s) => ({ ...byModel(s, "queue_us", 0.001), unit: "ms" }),
   "batch-sizes": (s) => ({ rows: Object.entries(s.batch_sizes).sort((a, b) => Number(a[0]) - Number(b[0])).map(([name, values]) => ({ name, values })), unit: "/s" }),
+  closings,
+  sequences,
   cpu: (s) => ({ ...byName(s.workers, "cpu_percent"), unit: "%" }),
   memory: (s) => ({ ...byName(s.workers, "memory_bytes", 1e-9), unit: "GB" }),
   "gpu-busy": (s) => ({ ...byName(s.devices, "utilization", 100), unit: "%", percent: true }),

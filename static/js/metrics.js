@@ -23,7 +23,7 @@ class Step {
     this.last[worker] = sample;
     for (const row of sample.models) {
       if (onlyModel && row.name !== onlyModel) continue;
-      const model = (this.models[row.name] ??= { workers: {}, latency: {}, batches: {}, queued: {}, success: 0, queueUs: 0 });
+      const model = (this.models[row.name] ??= { workers: {}, latency: {}, batches: {}, closings: {}, newest: {}, success: 0, queueUs: 0 });
       const counts = (model.workers[worker] ??= { requests: 0, inferences: 0, failures: 0, executions: 0 });
       counts.requests += row.success_count + row.failure_count;
       counts.inferences += row.inference_count;
@@ -31,25 +31,33 @@ class Step {
       counts.executions += row.execution_count;
       model.success += row.success_count;
       model.queueUs += row.queue_us * row.success_count;
-      model.queued[`${worker} ${row.version}`] = row.queued;
+      model.newest[`${worker} ${row.version}`] = row;
       addCounts(model.latency, row.latency_buckets);
       addCounts(model.batches, row.batch_sizes);
+      addCounts(model.closings, row.close_reasons ?? {});
     }
   }
 
   lines() {
     const models = Object.entries(this.models).map(([name, model]) => [name, this.modelLines([model])]);
     const all = Object.values(this.models);
-    const batches = {};
-    for (const model of all) addCounts(batches, model.batches);
-    const longest = Math.max(...Object.values(this.seconds));
+    const gauge = (field) => sum(all, (model) => now(model, field));
+    const sequences = { sequence_slots: gauge("sequence_slots"), active_sequences: gauge("active_sequences"), backlog_sequences: gauge("backlog_sequences") };
     return {
-      totals: this.modelLines(all),
+      totals: { ...this.modelLines(all), ...sequences },
       models: Object.fromEntries(models),
-      batch_sizes: Object.fromEntries(Object.entries(batches).map(([size, count]) => [size, count / longest])),
+      batch_sizes: this.perSecond(all.map((model) => model.batches)),
+      close_reasons: this.perSecond(all.map((model) => model.closings)),
       workers: Object.fromEntries(Object.entries(this.last).map(([name, s]) => [name, { cpu_percent: s.cpu_percent, memory_bytes: s.memory_bytes }])),
       devices: this.deviceLines(),
     };
+  }
+
+  perSecond(counters) {
+    const longest = Math.max(...Object.values(this.seconds));
+    const whole = {};
+    for (const counts of counters) addCounts(whole, counts);
+    return Object.fromEntries(Object.entries(whole).map(([key, count]) => [key, count / longest]));
   }
 
   modelLines(models) {
@@ -64,7 +72,7 @@ class Step {
       requests_per_s: rate("requests"),
       inferences_per_s: rate("inferences"),
       errors_per_s: rate("failures"),
-      queued: sum(models, (model) => sum(Object.values(model.queued), (count) => count)),
+      queued: sum(models, (model) => now(model, "queued")),
       queue_us: success ? sum(models, (model) => model.queueUs) / success : null,
       mean_batch: executions ? total("inferences") / executions : null,
       p50_us: p50,
@@ -86,6 +94,11 @@ class Step {
 
 function sum(items, value) {
   return items.reduce((total, item) => total + value(item), 0);
+}
+
+// A gauge of a model, over its workers and versions.
+function now(model, field) {
+  return sum(Object.values(model.newest), (row) => row[field] ?? 0);
 }
 
 function addCounts(into, counts) {
@@ -112,7 +125,7 @@ function eachLine(target, change) {
   }
 }
 
-const GROUPS = ["totals", "models", "batch_sizes", "workers", "devices"];
+const GROUPS = ["totals", "models", "batch_sizes", "close_reasons", "workers", "devices"];
 
 class Store {
   constructor(url) {

@@ -93,4 +93,4 @@ def signed_in(web: WebServer, client: Client) -> Iterator[SignedIn]:
     with chromium() as browser:
         pages = SignedIn(browser, web.address, {"name": name, "value": client.cookies[name].value})
         yield pages
-    assert pages.problems == []
+    assert pages.problems == [], pages.problems

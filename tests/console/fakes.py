@@ -173,6 +173,7 @@ def make_model_sample(name: str, version: str = "1", **changes: Any) -> ModelSam
         "p95_us": 5000.0,
         "p99_us": 9000.0,
         "batch_sizes": {"4": 50},
+        "close_reasons": {"full": 40, "delay": 10},
         "latency_buckets": {"2000": 50, "5000": 45, "9000": 5},
     }
     return ModelSample(name=name, version=version, **(values | changes))

@@ -58,6 +58,32 @@ def test_batch_sizes_are_in_order_with_the_most_frequent_as_measure() -> None:
     assert [item.share for item in row.batch_sizes] == [1.0, pytest.approx(1 / 3)]
 
 
+def test_close_reasons_are_in_words_the_most_frequent_first() -> None:
+    reasons = {"queue_empty": 1, "full": 6, "delay": 1, "shape": 0, "news": 2}
+
+    total = statistics.together([body(batch_close_reasons=reasons), body("2")])
+
+    assert [(item.key, item.executions, item.share) for item in total.close_reasons] == [
+        ("full", 6, 0.6),
+        ("news", 2, 0.2),
+        ("delay", 1, 0.1),
+        ("queue_empty", 1, 0.1),
+    ]
+    assert total.close_reasons[0].label == "The batch was full"
+    assert total.close_reasons[1].label == "news"
+
+
+def test_cache_look_ups_have_a_share_and_means() -> None:
+    parts = {"cache_hit": {"count": 3, "ns": 30_000}, "cache_miss": {"count": 1, "ns": 50_000}}
+
+    [row] = statistics.of_worker("w", body(inference_stats=parts))
+
+    assert (row.cache.share, row.cache.hit_us, row.cache.miss_us) == (0.75, 10.0, 50.0)
+    assert row.cache
+    [without] = statistics.of_worker("w", body())
+    assert not without.cache
+
+
 def test_workers_and_versions_add_up() -> None:
     total = statistics.together([body("1"), body("2")])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from console.monitoring.aggregate import merge_samples, percentiles
@@ -112,6 +114,54 @@ def test_series_has_batch_sizes_workers_and_devices() -> None:
     assert series["batch_sizes"] == {"4": [50]}
     assert series["workers"]["a"]["cpu_percent"] == [40.0]
     assert series["devices"]["a gpu-1"]["utilization"] == [0.71]
+
+
+def test_series_tells_why_batches_closed() -> None:
+    other = make_model_sample("n", close_reasons={"delay": 5, "queue_empty": 1})
+    samples = [
+        make_sample("a", 10.0, [make_model_sample("m"), other]),
+        make_sample("a", 12.0, [other]),
+    ]
+
+    series = build_series(samples, step_s=2, start=10, end=12)
+
+    assert series["close_reasons"] == {
+        "delay": [15, 5],
+        "full": [40, 0],
+        "queue_empty": [1, 1],
+    }
+
+
+def test_sequences_are_counted_as_they_are_now_over_workers() -> None:
+    def serving(active: int, waiting: int) -> Any:
+        return make_model_sample(
+            "m", sequence_slots=8, active_sequences=active, backlog_sequences=waiting
+        )
+
+    samples = [
+        make_sample("a", 10.0, [serving(8, 3)]),
+        make_sample("a", 10.9, [serving(5, 0)]),
+        make_sample("b", 10.0, [serving(1, 0)]),
+    ]
+
+    totals = build_series(samples, step_s=2, start=10, end=10)["totals"]
+    rates = latest_rates(samples)["m"]
+
+    assert (totals["sequence_slots"], totals["active_sequences"]) == ([16], [6])
+    assert totals["backlog_sequences"] == [0]
+    assert (rates.sequence_slots, rates.active_sequences, rates.backlog_sequences) == (16, 6, 0)
+
+
+def test_a_merged_minute_keeps_reasons_and_its_fullest_moment() -> None:
+    rows = [
+        make_model_sample("m", sequence_slots=4, active_sequences=4, backlog_sequences=2),
+        make_model_sample("m", sequence_slots=4, active_sequences=1),
+    ]
+
+    [row] = merge_samples([make_sample("a", 1.0, rows[:1]), make_sample("a", 2.0, rows[1:])]).models
+
+    assert row.close_reasons == {"delay": 20, "full": 80}
+    assert (row.sequence_slots, row.active_sequences, row.backlog_sequences) == (4, 4, 2)
 
 
 def test_samples_outside_the_range_are_left_out() -> None:
