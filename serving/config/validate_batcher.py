@@ -15,6 +15,7 @@ from serving.config.schema import map_path
 def check_strategy(report: Report) -> None:
     config = report.config
     if STRATEGY not in config.parameters:
+        _check_beside_model(report)
         return
     path = map_path("parameters", STRATEGY)
     name = config.parameters[STRATEGY].string_value
@@ -41,6 +42,27 @@ def check_strategy(report: Report) -> None:
             "add dynamic_batching {}, or remove the parameter",
             code="VAL-63",
         )
+
+
+def _check_beside_model(report: Report) -> None:
+    """A strategy may lie in the model or version directory without being named."""
+    directory = report.model_directory
+    if directory is None or not report.config.HasField("dynamic_batching"):
+        return
+    for folder in (directory, *sorted(directory.glob("[0-9]*"))):
+        path = folder / batch_strategy.FILE_NAME
+        problem = batch_strategy.problem_of(path) if path.is_file() else ""
+        if problem:
+            report.error("dynamic_batching", problem, f"mend or remove {path.name}", code="VAL-63")
+        library = path.with_suffix(".so")
+        if library.is_file():
+            report.warning(
+                "dynamic_batching",
+                f"the custom batching library '{library.name}' is not used: native libraries are "
+                "not loaded here, the dynamic batcher decides alone",
+                f"write its five functions in Python, in a file {path.name}",
+                code="VAL-63",
+            )
 
 
 def _strategy_problem(report: Report, name: str) -> tuple[str, str]:

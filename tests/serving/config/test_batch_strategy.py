@@ -58,3 +58,18 @@ def test_a_strategy_without_dynamic_batching_is_a_warning(tmp_path):
 
     assert severity is Severity.WARNING
     assert "has no effect: without dynamic_batching" in message
+
+
+@pytest.mark.parametrize("folder", [".", "1"])
+def test_a_strategy_that_is_not_named_is_checked_too(tmp_path, folder):
+    model = tmp_path / "m"
+    (model / "1").mkdir(parents=True)
+    (model / folder / "batchstrategy.py").write_text("")
+    (model / folder / "batchstrategy.so").touch()
+
+    findings = findings_of(f"{BATCHED}\ndynamic_batching {{}}", directory=model)
+
+    told = {item.severity: item for item in findings if item.code == "VAL-63"}
+    assert "must define batcher_initialize" in told[Severity.ERROR].message
+    assert "'batchstrategy.so' is not used" in told[Severity.WARNING].message
+    assert {item.line for item in told.values()} == {2}
