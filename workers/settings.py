@@ -128,13 +128,13 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
 
 
 def _cache_options(env: Mapping[str, str]) -> CacheOptions | None:
-    """Settings are separated by blanks, as several --cache-config are."""
+    """As several --cache-config, separated by ';'."""
     directory = env.get("CONCH_CACHE_DIRECTORY")
     path = Path(directory).expanduser().absolute() if directory else None
     return _parsed(
         {"CONCH_CACHE_CONFIG": _secret(env, "CONCH_CACHE_CONFIG")},
         "CONCH_CACHE_CONFIG",
-        lambda text: combined(map(parse_setting, text.split()), path),
+        lambda text: combined(map(parse_setting, _items(text)), path),
     )
 
 
@@ -142,9 +142,13 @@ def _resource_limits(env: Mapping[str, str]) -> Mapping[tuple[str, int | None], 
     limits = _parsed(
         env,
         "CONCH_RATE_LIMIT_RESOURCES",
-        lambda text: limits_of(map(parse_resource, text.replace(",", " ").split())),
+        lambda text: limits_of(map(parse_resource, _items(text))),
     )
     return limits or {}
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(";") if item.strip()]
 
 
 def _parsed(env: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:

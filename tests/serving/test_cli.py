@@ -7,7 +7,7 @@ import pytest
 from serving import cli
 from serving.cli_absent import NOT_YET
 from serving.cli_options import BY_NAME
-from serving.options import ControlMode, FrontendOptions
+from serving.options import CacheOptions, ControlMode, FrontendOptions
 
 REPOSITORY = "--model-repository=/models"
 
@@ -203,3 +203,45 @@ def test_memory_pools_are_accepted_without_effect():
     assert len([text for text in line.warnings if "memory-pool-byte-size has no" in text]) == 2
     with pytest.raises(cli.CommandLineError, match="expects <gpu>:<bytes>"):
         parse("--cuda-memory-pool-byte-size=64")
+
+
+def test_one_response_cache_is_put_together_of_its_settings():
+    """SCH-120, CLI-120."""
+    line = parse(
+        "--cache-config=redis,host=h", "--cache-config", "redis,port=1", "--cache-directory=d"
+    )
+
+    assert line.server.cache == CacheOptions("redis", {"host": "h", "port": "1"}, Path("d"))
+    assert parse().server.cache is None
+    with pytest.raises(cli.CommandLineError, match="only a single response cache is supported"):
+        parse("--cache-config=redis,host=h", "--cache-config=local,size=1")
+    with pytest.raises(cli.CommandLineError, match="--cache-config=local: expects <cache>,<key>"):
+        parse("--cache-config=local")
+
+
+def test_the_old_size_of_the_cache_is_a_local_cache():
+    """CLI-160."""
+    line = parse("--response-cache-byte-size=2000")
+
+    assert line.server.cache == CacheOptions("local", {"size": "2000"})
+    assert "use --cache-config=local,size=2000 instead" in line.warnings[0]
+    assert parse("--response-cache-byte-size=0").server.cache is None
+    with pytest.raises(cli.CommandLineError, match="exclude each other"):
+        parse("--response-cache-byte-size=2000", "--cache-config=local,size=1")
+
+
+def test_resources_of_the_rate_limiter():
+    """SCH-110, SCH-112, CLI-130."""
+    line = parse(
+        "--rate-limit=Execution_Count", "--rate-limit-resource=R1:4", "--rate-limit-resource=r2:1:0"
+    )
+
+    assert line.server.rate_limit
+    assert line.server.rate_limit_resources == {("r1", None): 4, ("r2", 0): 1}
+    assert line.warnings == ()
+    assert not parse("--rate-limit=off").server.rate_limit
+    assert "no effect without --rate-limit" in parse("--rate-limit-resource=a:1").warnings[0]
+    with pytest.raises(cli.CommandLineError, match="--rate-limit=on: expects off or"):
+        parse("--rate-limit=on")
+    with pytest.raises(cli.CommandLineError, match="given as 4 and as 3"):
+        parse("--rate-limit-resource=R1:4", "--rate-limit-resource=r1:3")

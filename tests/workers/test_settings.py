@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.host_policies import HostPolicy
-from serving.options import ControlMode
+from serving.options import CacheOptions, ControlMode
 from workers.settings import SettingsError, broker_url, load_settings, redis_url
 
 MODELS = {"CONCH_MODEL_REPOSITORY": "/models"}
@@ -111,3 +111,44 @@ def test_host_policies_are_those_of_the_command_line_one_after_the_other():
 def test_a_wrong_host_policy_says_what_is_expected():
     with pytest.raises(SettingsError, match="CONCH_HOST_POLICIES: expects <name>,cpu-cores="):
         load_settings({**MODELS, "CONCH_HOST_POLICIES": "cpu"})
+
+
+def test_the_cache_is_that_of_the_command_line_one_setting_after_the_other(tmp_path: Path):
+    text = "redis,host=cache.example; redis,port=6380"
+
+    server = load_settings({**MODELS, "CONCH_CACHE_CONFIG": text}).server
+
+    assert server.cache == CacheOptions("redis", {"host": "cache.example", "port": "6380"})
+    assert load_settings(MODELS).server.cache is None
+    secret = tmp_path / "cache"
+    secret.write_text("local,size=1000\n")
+    found = load_settings({**MODELS, "CONCH_CACHE_CONFIG_FILE": str(secret)}).server.cache
+    assert found == CacheOptions("local", {"size": "1000"})
+
+
+def test_the_rate_limiter_is_that_of_the_command_line():
+    server = load_settings(
+        {
+            **MODELS,
+            "CONCH_RATE_LIMIT": "execution_count",
+            "CONCH_RATE_LIMIT_RESOURCES": "R1:4; r2:1:0",
+        }
+    ).server
+
+    assert server.rate_limit
+    assert server.rate_limit_resources == {("r1", None): 4, ("r2", 0): 1}
+    assert not load_settings(MODELS).server.rate_limit
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("CONCH_CACHE_CONFIG", "local", "expects <cache>,<key>=<value>"),
+        ("CONCH_CACHE_CONFIG", "local,size=1;redis,host=h", "only a single response cache"),
+        ("CONCH_RATE_LIMIT", "on", "expects off or execution_count"),
+        ("CONCH_RATE_LIMIT_RESOURCES", "R1", "expects <name>:<count>"),
+    ],
+)
+def test_what_models_share_is_named_when_it_cannot_be_used(name: str, text: str, words: str):
+    with pytest.raises(SettingsError, match=f"{name}: .*{words}"):
+        load_settings({**MODELS, name: text})
