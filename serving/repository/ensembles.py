@@ -31,8 +31,9 @@ def join(
             step.model_namespace = model.namespace
         versions[step.model_name] = _served(calls, step, model.version)
     found = validate_ensemble_graph(configs, versions=versions, only=name).get(name, [])
-    if any(item.code == "VAL-79" for item in found):
-        config.model_transaction_policy.decoupled = True
+    # Set in any case, as Triton does: its `GET /config` shows it.
+    is_decoupled = any(item.code == "VAL-79" for item in found)
+    config.model_transaction_policy.decoupled |= is_decoupled
     return [parsed.placed(item) for item in found]
 
 

@@ -37,7 +37,7 @@ class Flow:
     """What a request for certain outputs runs."""
 
     outputs: tuple[tuple[str, int], ...]
-    """Outputs of the ensemble and their tensors, in the order wanted."""
+    """Outputs of the ensemble and their tensors, in the order of the answer."""
     steps: tuple[int, ...]
     first: tuple[int, ...]
     """Steps that wait for nothing."""
@@ -140,7 +140,8 @@ class EnsemblePlan:
                 if consumers[tensor] or is_output[tensor]
             ]
         return Flow(
-            tuple((name, self.outputs[name]) for name in names),
+            # Triton gives the output that is declared last first; some clients count on places.
+            tuple((name, self.outputs[name]) for name in reversed(self.outputs) if name in names),
             tuple(step.index for step in steps),
             tuple(step.index for step in steps if not needs[step.index]),
             tuple(map(tuple, consumers)),
