@@ -171,6 +171,7 @@ def test_data_nested_a_hundred_and_fifty_levels_deep_is_refused() -> None:
 
 
 def test_the_same_input_twice_is_refused() -> None:
+    """SCH-003."""
     item = request(data=[1, 2])["inputs"][0]
 
     assert "already exists" in message({"inputs": [item, item]})
@@ -249,6 +250,7 @@ def test_a_wrong_json_length_header_is_refused(text: str) -> None:
 
 
 def test_raw_request_fills_the_one_open_dimension_and_the_batch_axis() -> None:
+    """SCH-015."""
     decoded = decode(b"\0" * 32, raw=True, dims=(4, -1), max_batch_size=8)
 
     assert decoded.request.inputs["INPUT0"].shape == (1, 4, 2)
@@ -256,6 +258,7 @@ def test_raw_request_fills_the_one_open_dimension_and_the_batch_axis() -> None:
 
 
 def test_raw_request_of_strings_is_one_element() -> None:
+    """SCH-015."""
     decoded = decode(b"jpeg...", raw=True, datatype="BYTES", dims=(1,))
 
     assert values(decoded) == [b"jpeg..."]
@@ -274,6 +277,7 @@ def test_raw_request_of_strings_is_one_element() -> None:
 def test_raw_request_that_does_not_fit_the_model_is_refused(
     spec: dict[str, Any], words: list[str]
 ) -> None:
+    """SCH-015."""
     text = message(b"0123456789", raw=True, **spec)
 
     assert all(word in text for word in words), text

@@ -58,6 +58,7 @@ def sent(batching, *columns):
 
 
 def test_a_request_that_the_strategy_does_not_include_begins_the_next_batch(tmp_path):
+    """SCH-043."""
     batching = Batching(inputs=RAGGED, strategy=strategy_of(tmp_path))
 
     assert sent(batching, 2, 3, 1, 4, 9, 1) == [
@@ -87,6 +88,7 @@ def test_a_batch_that_the_strategy_closes_does_not_wait_for_the_delay(tmp_path):
 
 
 async def test_the_state_of_the_model_is_made_once_and_ends_with_the_scheduler(tmp_path):
+    """SCH-043."""
     strategy = strategy_of(tmp_path)
     batching = Batching(inputs=RAGGED, strategy=strategy)
 
@@ -105,6 +107,7 @@ async def test_the_state_of_the_model_is_made_once_and_ends_with_the_scheduler(t
     ],
 )
 def test_a_strategy_that_fails_costs_the_batch_and_no_request(tmp_path, caplog, function, batches):
+    """SCH-043."""
     source = f"{SUM_OF_COLUMNS}\ndef {function}(*arguments):\n    raise SystemExit('oops')\n"
     batching = Batching(inputs=RAGGED, strategy=strategy_of(tmp_path, source))
 
@@ -130,6 +133,7 @@ def test_a_strategy_that_cannot_start_fails_the_load(tmp_path, source, words):
 
 
 def test_the_strategy_is_searched_in_the_version_then_in_the_model(tmp_path):
+    """SCH-043."""
     model = tmp_path / "m"
     (model / "1").mkdir(parents=True)
     assert batch_strategy.find({}, model, 1) is None

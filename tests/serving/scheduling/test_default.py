@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ class Scheduling:
         self.scheduler = DefaultScheduler("m", InstancePool(self.hosts), FakeClock())
         self.answers: list[str] = []
 
-    def send(self, name: str, rows: int = 1) -> InferenceRequest:
-        request = InferenceRequest("m", 1, name, batch_size=rows)
+    def send(self, name: str, rows: int = 1, **fields: Any) -> InferenceRequest:
+        request = InferenceRequest("m", 1, name, batch_size=rows, **fields)
         request.deliver = lambda item, _: self.answers.append(item.id)
         self.scheduler.enqueue(request)
         return request
@@ -51,6 +52,17 @@ def test_idle_instances_take_turns():
     scheduling.hosts[0].finish()
     scheduling.send("b")
 
+    assert scheduling.executed(1) == [["b"]]
+
+
+def test_requests_of_a_sequence_are_like_any_others():
+    """SCH-022: no START is needed, and no instance is theirs."""
+    scheduling = Scheduling(hosts=2)
+
+    scheduling.send("a", correlation_id=7)
+    scheduling.send("b", correlation_id=7, sequence_end=True)
+
+    assert scheduling.executed(0) == [["a"]]
     assert scheduling.executed(1) == [["b"]]
 
 
@@ -92,3 +104,17 @@ async def test_stopping_refuses_new_requests_and_waits_for_the_others():
     await stopping
 
     assert scheduling.answers == ["a", "b"]
+
+
+def test_without_a_sequence_batcher_a_sequence_has_no_instance_of_its_own():
+    """SCH-022."""
+    scheduling = Scheduling(hosts=2)
+
+    for number in range(2):
+        scheduling.send(f"r{number}", correlation_id=7, sequence_start=number == 0)
+    for host in scheduling.hosts:
+        host.finish()
+    scheduling.send("no start", correlation_id=8)
+
+    assert scheduling.executed(0) == [["r0"], ["no start"]]
+    assert scheduling.executed(1) == [["r1"]]
