@@ -108,7 +108,8 @@ class InstancePool:
         return finished
 
     def is_busy(self, host: InstanceHost) -> bool:
-        return host in self._busy
+        """It executes, or something is bound to it."""
+        return host in self._busy or host in self._kept
 
     @property
     def has_idle(self) -> bool:

@@ -188,6 +188,20 @@ async def test_fewer_instances_wait_for_the_sequences_of_those_that_go(tmp_path)
         assert await add(server, "c", 1, "e") == 8
 
 
+async def test_fewer_instances_are_those_without_sequences_where_there_are_some(tmp_path):
+    """REP-093: then nobody has to wait."""
+    async with served(tmp_path, {"sum": accumulate(size=0, instances=2)}) as server:
+        assert [await add(server, name, 1, "s") for name in "ab"] == [1, 1]
+        await add(server, "a", 1, "e")
+        config = tmp_path / "sum" / "config.pbtxt"
+        config.write_text(config.read_text().replace("count: 2", "count: 1"))
+
+        await server.load_model("sum")
+
+        assert server.model("sum").instance_count == 1
+        assert await add(server, "b", 1, "e") == 2
+
+
 async def test_sequences_of_a_process_that_dies_are_told_so(tmp_path):
     """SCH-054: their sums died with it."""
     kill = ACCUMULATE.replace("answers = []", "import os\n        answers = []\n", 1).replace(
