@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from serving import load_steps, model_hosts, warmup
 from serving.answers import Answers, call_back
@@ -37,7 +38,7 @@ from serving.scheduling.sequence.lanes import SlotUsage
 from serving.scheduling.sequence.scheduler import SequenceBatcher
 from serving.scheduling.sequence.state import ImplicitState
 from serving.services import ModelServices
-from serving.stats import ModelStats
+from serving.stats import ModelStats, statistics_json
 
 logger = logging.getLogger(__name__)
 _CLOSE_S = 10.0
@@ -207,6 +208,15 @@ class Model:
         """A sequence with this id has begun here and not ended."""
         scheduler = self._scheduler
         return isinstance(scheduler, SequenceBatcher) and scheduler.serves(correlation_id)
+
+    def statistics(self) -> dict[str, Any]:
+        """Its row of "model_stats". `rate_limit` is Conch's own: what instances have waited for
+        resources, and for which they wait now.
+        """
+        row = statistics_json(self.name, self.version, self.stats.snapshot())
+        if self.turns is not None:
+            row["rate_limit"] = self.turns.as_json()
+        return row
 
     @property
     def is_cached(self) -> bool:

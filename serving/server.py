@@ -44,7 +44,6 @@ from serving.repository.storage import check_root
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 from serving.services import ModelServices
-from serving.stats import statistics_json
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +265,7 @@ class ModelServer:
                 raise InvalidArgumentError(
                     f"requested model '{name}' is not available for model statistics"
                 )
-        return [statistics_json(item.name, item.version, item.stats.snapshot()) for item in models]
+        return [item.statistics() for item in models]
 
     # The repository
 

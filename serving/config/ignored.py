@@ -16,7 +16,6 @@ IGNORED: dict[str, tuple[str, str]] = {
     "runtime": ("CFG-004", _NO_NATIVE),
     "cc_model_filenames": ("CFG-015", "the default model file is used on every device"),
     "model_metrics": ("CFG-023", "histograms keep their default buckets"),
-    "instance_group.rate_limiter": ("CFG-064", "instances are not rate-limited"),
     "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
     "sequence_batching.state.use_same_buffer_for_input_output": (
         "CFG-012",
@@ -32,7 +31,6 @@ IGNORED: dict[str, tuple[str, str]] = {
     "optimization.output_pinned_memory": ("CFG-087", _NO_STAGING),
     "optimization.gather_kernel_buffer_threshold": ("CFG-088", _NO_STAGING),
     "optimization.eager_batching": ("CFG-089", "a batch is formed when an instance is free"),
-    "response_cache": ("CFG-022", "there is no response cache"),
 }
 """Field, without the indexes of repeated fields -> row of the reference and reason."""
 

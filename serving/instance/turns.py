@@ -6,6 +6,7 @@ Loop thread only. An instance that needs no resource has no claim and always may
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from serving.instance.base import InstanceHost
 from serving.rate_limiter import Claim, RateLimiter, Waits
@@ -39,6 +40,10 @@ class Turns:
         """What they wait for; empty where none does."""
         reasons = map(self._limiter.why_waiting, self._claims.values())
         return "; ".join(filter(None, reasons))
+
+    def as_json(self) -> dict[str, Any]:
+        waits = {"count": self.waits.count, "ns": self.waits.total_ns}
+        return {"waits": waits, "waiting": self.waiting_count, "reason": self.reason}
 
     def may_start(self, host: InstanceHost) -> bool:
         claim = self._claims.get(host)

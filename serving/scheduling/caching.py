@@ -54,7 +54,10 @@ async def new_generation(context: ModelContext, services: ModelServices) -> byte
     an ensemble does not: its answers depend on files of other models.
     """
     spec = context.spec
-    if services.cache is None or not is_wanted(spec):
+    if not is_wanted(spec):
+        return b""
+    if services.cache is None:
+        logger.info("response_cache has no effect without --cache-config model=%s", spec.name)
         return b""
     if not services.cache.is_shared or spec.scheduler is SchedulerKind.ENSEMBLE:
         return secrets.token_bytes(keys.GENERATION_SIZE)

@@ -132,6 +132,9 @@ async def test_models_that_share_a_resource_never_run_at_once(
     assert turns is not None
     await wait_until(lambda: turns.waiting_count)
     assert "waits for" in turns.reason
+    told = server.model_statistics("b")[0]["rate_limit"]
+    assert told["waiting"] > 0
+    assert told["reason"] == turns.reason
     while not all(request.done() for request in requests):
         assert all(item.used <= 1 for item in limiter.resources())
         await asyncio.sleep(0)

@@ -15,9 +15,7 @@ TEXTS = {
         'model_metrics { metric_control { metric_identifier { family: "f" } '
         "histogram_options { buckets: [1] } } }"
     ),
-    "instance_group.rate_limiter": "instance_group { rate_limiter { priority: 2 } }",
     "instance_group.secondary_devices": "instance_group { secondary_devices { device_id: 0 } }",
-    "response_cache": "response_cache { enable: true }",
     "batch_input": ('batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "A" }'),
     "batch_output": 'batch_output { target_name: "B" source_input: "A" }',
     "model_operations": 'model_operations { op_library_filename: "a.so" }',
