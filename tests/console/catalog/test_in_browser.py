@@ -216,7 +216,7 @@ def test_no_page_breaks_the_accessibility_rules(
         page = open_page(f"/models/{path}", theme=theme)
         page.wait_for_load_state("networkidle")
         found[path] = violations(page)
-        page.close()
+        page.context.close()
     assert found == {path: [] for path in paths}
 
 
