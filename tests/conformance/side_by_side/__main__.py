@@ -34,14 +34,14 @@ def main() -> int:
         recorded = compare.load_recorded()
         wanted = {item.name: recorded.get(item.name, {}) for item in items}
     else:
-        wanted = _play(items, "triton", options.triton)
+        wanted = play(items, "triton", options.triton)
     if options.action == "record":
         recorded = compare.load_recorded() if compare.RECORDED.exists() else {}
         known = {item.name for item in compare.scenarios()}
         kept = {name: outcome for name, outcome in recorded.items() if name in known}
         compare.save_recorded(kept | wanted)
         return 0
-    return _report(wanted, _play(items, "conch", options.conch))
+    return _report(wanted, play(items, "conch", options.conch))
 
 
 def _parse() -> argparse.Namespace:
@@ -59,7 +59,7 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _play(items: list[Scenario], which: str, addresses: str) -> Outcomes:
+def play(items: list[Scenario], which: str, addresses: str = "") -> Outcomes:
     outcomes: Outcomes = {}
     for name, stand in STANDS.items():
         chosen = [item for item in items if item.stand == name]
@@ -78,16 +78,13 @@ def _play(items: list[Scenario], which: str, addresses: str) -> Outcomes:
 
 
 def _report(wanted: Outcomes, got: Outcomes) -> int:
-    known = compare.known_differences()
-    unexplained = 0
-    for name in sorted(wanted):
-        found = list(compare.differences(wanted[name], got[name]))
-        reason = known.get(name, "")
-        unexplained += bool(found) and not reason
-        for line in found:
-            sys.stdout.write(f"{'known' if reason else 'DIFFERENT'} {name}: {line}\n")
-    sys.stdout.write(f"{len(wanted)} scenarios, {unexplained} unexplained differences\n")
-    return 1 if unexplained else 0
+    told = compare.compare(wanted, got)
+    lines = [f"known {line}" for line in told.explained]
+    lines += [f"GONE {entry}" for entry in told.gone]
+    lines += [f"DIFFERENT {line}" for line in told.unexplained]
+    lines.append(f"{len(wanted)} scenarios, {len(told.unexplained)} unexplained differences")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if told.unexplained else 0
 
 
 if __name__ == "__main__":

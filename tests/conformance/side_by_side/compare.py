@@ -8,6 +8,7 @@ import json
 import pkgutil
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,36 @@ def save_recorded(outcomes: Outcomes) -> None:
 
 
 def known_differences() -> dict[str, str]:
-    """Scenario -> reason."""
+    """Scenario, or scenario and place -> reason."""
     groups = tomllib.loads(KNOWN.read_text(encoding="utf-8"))
     return {
-        name: reason
+        entry: reason
         for reasons in groups.values()
-        for reason, names in reasons.items()
-        for name in names
+        for reason, entries in reasons.items()
+        for entry in entries
     }
+
+
+@dataclass(slots=True)
+class Comparison:
+    unexplained: list[str] = field(default_factory=list)
+    explained: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    """Known differences that are none any more."""
+
+
+def compare(wanted: Outcomes, got: Outcomes) -> Comparison:
+    known, seen = known_differences(), set()
+    told = Comparison()
+    for name in wanted:
+        for line in differences(wanted[name], got.get(name, {})):
+            place = f"{name} {line}"
+            entry = next((item for item in known if _covers(item, place)), "")
+            (told.explained if entry else told.unexplained).append(place)
+            seen.add(entry)
+    told.gone = [entry for entry in known if entry not in seen and entry.split()[0] in wanted]
+    return told
+
+
+def _covers(entry: str, place: str) -> bool:
+    return place.startswith((f"{entry}.", f"{entry}:", f"{entry} "))

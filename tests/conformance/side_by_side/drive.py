@@ -169,6 +169,11 @@ class Drive:
             await work
             waiting[work].code = "UNANSWERED"
 
+    def still_blocked(self) -> None:
+        """Raises: Inconclusive when the blocker is done already."""
+        if self._blocked_since is None or self._blocked_since.is_done:
+            raise Inconclusive("the blocker ended early")
+
     def check(self) -> None:
         """Raises: Inconclusive when the blocker did not block as long as it should."""
         blocker = self._blocked_since

@@ -52,7 +52,7 @@ class Scenario:
     """The first one is driven; statistics of all are compared."""
     run: Callable[[Drive], Awaitable[Facts | None]]
     words: tuple[str, ...] = ()
-    tells_order: bool = False
+    order: str = ""
     stand: str = "plain"
 
 
@@ -60,9 +60,10 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    *models: str, words: tuple[str, ...] = (), order: bool = False, stand: str = "plain"
+    *models: str, words: tuple[str, ...] = (), order: str = "", stand: str = "plain"
 ) -> Callable[[Callable[[Drive], Awaitable[Facts | None]]], None]:
-    """`order`: the order in which the answers ended is compared too."""
+    """`order`: "of answers" compares the order in which they ended; "none" not even the places
+    in an execution, for requests that are sent at once."""
 
     def register(run: Callable[[Drive], Awaitable[Facts | None]]) -> None:
         name = f"{run.__module__.rpartition('.')[2].removeprefix('scenes_')}.{run.__name__}"
@@ -93,7 +94,9 @@ async def _run(item: Scenario, drive: Drive) -> dict[str, Any]:
     drive.check()
     outcome: dict[str, Any] = {"executions": _executions(drive.calls)}
     outcome["answers"] = {call.tag: _answer(call, item.words) for call in drive.calls}
-    if item.tells_order:
+    if item.order == "none":
+        outcome["executions"] = [" ".join(sorted(x.split())) for x in outcome["executions"]]
+    if item.order == "of answers":
         outcome["order"] = list(drive.finished)
     after = await _settled(item, drive, before)
     outcome["statistics"] = {
@@ -104,11 +107,10 @@ async def _run(item: Scenario, drive: Drive) -> dict[str, Any]:
 
 
 async def _quiet(drive: Drive) -> None:
-    """Let what an abandoned try has sent come to its end."""
-    for call in drive.calls:
-        call.cancel()
-    await asyncio.gather(*(call.work for call in drive.calls if call.work is not None))
+    """Let what an abandoned try has sent come to its end, so that no counter moves later."""
+    await drive.answers()
     await drive.end_sequences()
+    await asyncio.sleep(_SETTLE_S)
 
 
 def _executions(calls: list[Call]) -> list[str]:

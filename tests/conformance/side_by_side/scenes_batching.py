@@ -21,12 +21,12 @@ async def without_a_scheduler_every_request_runs_alone(drive: Drive) -> None:
     await drive.queue("c")
 
 
-@scenario("default_two", order=True)
+@scenario("default_two", order="of answers")
 async def two_instances_run_in_parallel(drive: Drive) -> None:
-    drive.send("slow", ms=round(200 * drive.patience))
-    await drive.sleep(0.05)
+    await drive.block("slow")
     await drive.answers(drive.send("quick"))
     await drive.answers(drive.send("quicker"))
+    drive.still_blocked()
 
 
 @scenario("default_nobatch")
@@ -117,7 +117,7 @@ async def another_set_of_optional_inputs_closes_the_batch(drive: Drive) -> None:
     await drive.queue("d", 1)
 
 
-@scenario("batch_delay")
+@scenario("batch_delay", order="none")
 async def a_batch_waits_for_its_delay(drive: Drive) -> Facts:
     calls = [drive.send(tag) for tag in "abc"]
     await drive.answers()
@@ -162,22 +162,24 @@ async def what_is_left_over_goes_without_a_delay(drive: Drive) -> None:
     await fill(drive, *"abc")
 
 
-@scenario("order_kept", order=True)
+@scenario("order_kept", order="of answers")
 async def answers_keep_the_order_of_the_requests(drive: Drive) -> None:
-    drive.send("slow", ms=round(250 * drive.patience))
-    await drive.sleep(0.05)
+    await drive.block("slow")
     drive.send("quick")
     await drive.sleep(0.05)
     drive.send("quicker")
+    await drive.sleep(0.05)
+    drive.still_blocked()
 
 
-@scenario("order_free", order=True)
+@scenario("order_free", order="of answers")
 async def without_preserve_ordering_the_quick_come_first(drive: Drive) -> None:
-    drive.send("slow", ms=round(250 * drive.patience))
-    await drive.sleep(0.05)
+    await drive.block("slow")
     drive.send("quick")
     await drive.sleep(0.05)
     drive.send("quicker")
+    await drive.sleep(0.05)
+    drive.still_blocked()
 
 
 @scenario("batch", words=("cancel",))

@@ -32,7 +32,7 @@ async def a_single_answer_cannot_be_asked_for(drive: Drive) -> None:
     await drive.answers(call)
 
 
-@scenario("repeat", order=True)
+@scenario("repeat", order="of answers")
 async def later_requests_may_end_first(drive: Drive) -> None:
     ask(drive, "long", 3, ms=round(150 * drive.patience))
     await drive.sleep(0.05)

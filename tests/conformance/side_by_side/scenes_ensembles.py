@@ -87,9 +87,9 @@ async def an_ensemble_with_a_decoupled_part_is_decoupled(drive: Drive) -> None:
 @scenario("part_record", "ens_record")
 async def requests_are_batched_inside_the_parts(drive: Drive) -> None:
     await drive.block()
-    for tag in "abc":
+    for number, tag in enumerate("abc"):
         drive.send(tag, model="ens_record")
-    await drive.wait_for_pending(3)
+        await drive.wait_for_pending(number + 1)
 
 
 @scenario("part_record", "ens_record", words=("timeout expired",))

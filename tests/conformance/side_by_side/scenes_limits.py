@@ -20,7 +20,7 @@ async def together(drive: Drive, count: int, *models: str) -> Facts:
     calls = []
     for number in range(count):
         model = models[number % len(models)] if models else ""
-        calls.append(drive.send(str(number), model=model, ms=round(100 * drive.patience)))
+        calls.append(drive.send(str(number), model=model, ms=round(300 * drive.patience)))
     await drive.answers()
     return {"executions": [], "at once": most_at_once(calls)}
 
@@ -80,7 +80,7 @@ async def direct_slots_hold_until_enough_wait(drive: Drive) -> None:
     await drive.answers(drive.send("b too", **drive.step("-", 2, 1)))
 
 
-@scenario("backlog_direct", stand="backlog", order=True)
+@scenario("backlog_direct", stand="backlog", order="of answers")
 async def direct_slots_hold_until_the_backlog_is_filled(drive: Drive) -> None:
     for tag, key in (("a", 1), ("b", 2), ("c", 3)):
         await drive.queue(tag, **drive.step("+-", key, 1))

@@ -40,22 +40,23 @@ async def each_level_has_its_own_size(drive: Drive) -> None:
     await drive.answers(drive.send("low too many", priority=2))
 
 
-@scenario("queue_size", words=_FULL, order=True)
+@scenario("queue_size", words=_FULL, order="of answers")
 async def a_full_queue_refuses(drive: Drive) -> None:
     await drive.block()
     await drive.queue("a")
     await drive.queue("b")
     await drive.answers(drive.send("c"))
+    drive.still_blocked()
 
 
-@scenario("queue_reject", words=_EXPIRED, order=True)
+@scenario("queue_reject", words=_EXPIRED, order="of answers")
 async def what_waits_too_long_is_rejected(drive: Drive) -> None:
     await drive.block(ms=400)
     await drive.queue("a")
     await drive.queue("b")
 
 
-@scenario("queue_reject", words=_EXPIRED, order=True)
+@scenario("queue_reject", words=_EXPIRED, order="of answers")
 async def a_request_may_shorten_its_timeout(drive: Drive) -> None:
     await drive.block(ms=400)
     await drive.queue("a")

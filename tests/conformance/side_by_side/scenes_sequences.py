@@ -151,7 +151,7 @@ async def a_sequence_stays_on_its_instance(drive: Drive) -> Facts:
     return {"instances": [len(place) for place in places], "apart": places[0] != places[1]}
 
 
-@scenario("seq_direct", order=True)
+@scenario("seq_direct", order="of answers")
 async def sequences_beyond_the_slots_wait(drive: Drive) -> None:
     await done(drive, "one", "+", 1, 1)
     await done(drive, "two", "+", 2, 2)
@@ -163,7 +163,7 @@ async def sequences_beyond_the_slots_wait(drive: Drive) -> None:
     await done(drive, "three ends", "-", 3, 8)
 
 
-@scenario("seq_oldest_two", order=True)
+@scenario("seq_oldest_two", order="of answers")
 async def sequences_beyond_the_candidates_wait(drive: Drive) -> None:
     await done(drive, "one", "+", 1, 1)
     await done(drive, "two", "+", 2, 2)
@@ -259,11 +259,9 @@ async def sequences_of_different_shapes_run_apart(drive: Drive) -> None:
     await queue(drive, "d", "+-", 4, 0, inputs={"INPUT0": ("INT32", [[0, 1]])})
 
 
-@scenario("seq_oldest_order", order=True)
+@scenario("seq_oldest_order", order="of answers")
 async def oldest_may_keep_the_order_of_requests(drive: Drive) -> None:
-    slow = drive.step("+-", 1, ms=round(250 * drive.patience))
-    drive.send("slow", **slow)
-    await drive.sleep(0.05)
+    await drive.block("slow", **drive.step("+-", 1))
     drive.send("quick", **drive.step("+-", 2))
     await drive.answers()
 
