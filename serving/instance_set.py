@@ -175,6 +175,8 @@ async def _retire(
             logger.warning(
                 "a removed instance still runs, its thread is left instance=%s", host.name
             )
+        if host.on_state_change is not None:
+            host.on_state_change()  # for sequences that are bound to it
         await _stop([host])
 
     await asyncio.gather(*(retire(host, finished) for host, finished in leaving))

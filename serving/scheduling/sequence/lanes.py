@@ -120,6 +120,11 @@ class Lanes:
             self._pool.let_go(lane.host)
             self._agree()
 
+    def is_gone(self, lane: Lane) -> bool:
+        """Its instance does not execute any more, and never will."""
+        host = lane.host
+        return host.has_failed or (not host.is_ready and host not in self._pool.hosts)
+
     def _agree(self) -> None:
         """Lanes for all instances of the pool, and for those that are kept after their removal."""
         if self._seen == self._pool.change_count:

@@ -364,19 +364,20 @@ class SequenceBatcher(DispatchingScheduler):
         return self.inflight_count > 0 or bool(self._open)
 
     def _on_instance_change(self) -> None:
-        for lane in self._lanes:
-            if lane.has_run and not lane.host.is_ready:
+        for lane in list(self._lanes):
+            is_gone = self._lanes.is_gone(lane)
+            if is_gone or (lane.has_run and not lane.host.is_ready):
                 lane.has_run = False
-                self._lose(lane)
+                self._lose(lane, is_gone=is_gone)
         super()._on_instance_change()
 
-    def _lose(self, lane: Lane) -> None:
-        """The instance has died, and with it what it knew of its sequences."""
+    def _lose(self, lane: Lane, *, is_gone: bool) -> None:
+        """The instance has died, and with it what it knew of its sequences. `is_gone`: for good."""
         fresh = []
         for sequence in lane.sequences:
             if not sequence.has_run:
                 fresh.append(sequence)
-            elif self._states is None:
+            elif is_gone or self._states is None:
                 self._end(
                     sequence,
                     lost(self._model_name, sequence, lane.host.name),

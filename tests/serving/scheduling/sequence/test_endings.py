@@ -100,6 +100,22 @@ def test_sequences_of_an_instance_that_dies_are_told_to_start_again():
     assert sequencing.batches(1)[-1] == "- 3.1: queue_empty", "it had not begun yet"
 
 
+async def test_a_removed_instance_that_is_abandoned_takes_its_sequences_with_it():
+    """REP-093: when its time to finish is over."""
+    sequencing = Sequencing(max_batch_size=1, hosts=2)
+    sequencing.run("1.1", "2.1")
+    removed = sequencing.hosts[0]
+    finished = sequencing.pool.remove(removed)
+
+    removed.is_ready = False
+    removed.on_state_change()
+
+    assert finished.done()
+    assert "its instance 'm_0_0' ended" in sequencing.refusal("1.2").message
+    sequencing.run("2.2")
+    assert sequencing.rows() == ["1.1"]
+
+
 def test_when_no_instance_is_left_everything_is_answered():
     """SCH-054."""
     sequencing = Sequencing(max_batch_size=1)
