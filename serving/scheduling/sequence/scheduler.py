@@ -22,8 +22,9 @@ from serving.response import InferenceResponse
 from serving.scheduling.alarm import Alarm
 from serving.scheduling.dispatch import DispatchingScheduler
 from serving.scheduling.sequence.backlog import Backlog
+from serving.scheduling.sequence.book import Book
 from serving.scheduling.sequence.controls import ControlInputs
-from serving.scheduling.sequence.idle import Ended, IdleWatch
+from serving.scheduling.sequence.idle import IdleWatch
 from serving.scheduling.sequence.iterative import IterativeIds, again
 from serving.scheduling.sequence.lanes import Lane, Lanes, SlotUsage, slots_of_instance
 from serving.scheduling.sequence.record import Sequence
@@ -69,13 +70,7 @@ class SequenceBatcher(DispatchingScheduler):
         self._backlog = Backlog()
         self._idle = IdleWatch(batching.max_idle_us)
         self._idle_us = batching.max_idle_us
-        self._ended = Ended()
-        self._open: dict[int | str, Sequence] = {}
-        """By correlation id, until the END of each."""
-        self._ending: dict[int | str, Sequence] = {}
-        """The latest with an id that takes no more requests and is not over yet."""
-        self._parked: set[Sequence] = set()
-        """Begun while the one before with the same id is not over; they follow it."""
+        self._book = Book()
         self._sequence_of: dict[InferenceRequest, Sequence] = {}
         """Of every request that waits or runs."""
         self._hold_until = hold_until
@@ -86,17 +81,17 @@ class SequenceBatcher(DispatchingScheduler):
     def __repr__(self) -> str:
         stopping = " stopping" if self._is_stopping else ""
         return (
-            f"<SequenceBatcher {self._model_name} open={len(self._open)} {self._backlog!r} "
+            f"<SequenceBatcher {self._model_name} {self._book!r} {self._backlog!r} "
             f"waiting={len(self._queue)} executing={self._executing}{stopping}>"
         )
 
     @property
     def slot_usage(self) -> SlotUsage:
-        return self._lanes.usage(len(self._backlog) + len(self._parked))
+        return self._lanes.usage(len(self._backlog) + len(self._book.following))
 
     def serves(self, correlation_id: int | str) -> bool:
         """A sequence with this id is open here."""
-        return correlation_id in self._open
+        return correlation_id in self._book
 
     def enqueue(self, request: InferenceRequest) -> None:
         sequence = self._admit(request)
@@ -120,14 +115,14 @@ class SequenceBatcher(DispatchingScheduler):
         if self._pool.has_failed:
             raise self._all_failed()
         if self._ids is not None:
-            self._ids.begin(request, self._open)
+            self._ids.begin(request, self._book)
         check_request(request)
         correlation_id = request.correlation_id
         self._controls.check_id(correlation_id)
-        sequence = self._open.get(correlation_id)
+        sequence = self._book.get(correlation_id)
         if not request.sequence_start:
             if sequence is None:
-                why = self._ended.explain(correlation_id, self._clock.now_ns())
+                why = self._book.explain(correlation_id, self._clock.now_ns())
                 raise not_started(request, why)
             return sequence
         self._refuse()
@@ -138,13 +133,9 @@ class SequenceBatcher(DispatchingScheduler):
                 self._model_name,
             )
             return sequence
-        sequence = self._open[correlation_id] = Sequence(correlation_id)
-        before = self._ending.get(correlation_id)
-        if before is None:
+        sequence, is_free = self._book.begin(correlation_id)
+        if is_free:
             self._seat(sequence)
-        else:
-            before.successor = sequence
-            self._parked.add(sequence)
         return sequence
 
     def _seat(self, sequence: Sequence) -> None:
@@ -201,7 +192,9 @@ class SequenceBatcher(DispatchingScheduler):
     def _must_hold(self) -> bool:
         if not (self._hold_until or self._hold_backlog) or self._is_stopping:
             return False
-        behind = self._backlog.request_count + sum(len(item.waiting) for item in self._parked)
+        behind = self._backlog.request_count + sum(
+            len(sequence.waiting) for sequence in self._book.following
+        )
         if len(self._queue) - behind < self._hold_until or behind < self._hold_backlog:
             return True
         self._hold_until = self._hold_backlog = 0
@@ -270,35 +263,20 @@ class SequenceBatcher(DispatchingScheduler):
 
     def _seal(self, sequence: Sequence, reason: str) -> None:
         """No more requests of this sequence are taken."""
-        if not sequence.end_reason:
-            self._ending[sequence.id] = sequence
-        sequence.end_reason = reason
-        if self._open.get(sequence.id) is sequence:
-            del self._open[sequence.id]
-            self._ended.add(sequence.id, self._clock.now_ns(), reason)
+        self._book.seal(sequence, reason, self._clock.now_ns())
 
     def _close(self, sequence: Sequence) -> None:
         """The sequence is over; nothing of it waits or runs."""
         self._idle.discard(sequence)
         self._backlog.discard(sequence)
         self._lanes.vacate(sequence)
-        sequence.is_over = True
-        if sequence in self._parked:
-            self._parked.discard(sequence)  # a link in the chain behind one that is not over
-        else:
-            self._seat_successor(sequence)
-        self._alarm.set(self._clock.now_ns())
-        self._tell_stopped()
-
-    def _seat_successor(self, sequence: Sequence) -> None:
-        last = self._ending.get(sequence.id)
-        if last is not None and last.is_over:
-            del self._ending[sequence.id]
-        successor = sequence.next_successor()
+        successor = self._book.close(sequence)
+        now_ns = self._clock.now_ns()
         if successor is not None:
-            self._parked.discard(successor)
             self._seat(successor)
-            self._offer(successor, self._clock.now_ns())
+            self._offer(successor, now_ns)
+        self._alarm.set(now_ns)
+        self._tell_stopped()
 
     def _promote(self, now_ns: int) -> None:
         while len(self._backlog):
@@ -355,13 +333,15 @@ class SequenceBatcher(DispatchingScheduler):
             self._answer(request, error)
 
     def _fail_queued(self, error: ServingError) -> None:
-        for sequence in list(dict.fromkeys([*self._open.values(), *self._sequence_of.values()])):
+        for sequence in list(
+            dict.fromkeys([*self._book.open_sequences, *self._sequence_of.values()])
+        ):
             self._end(sequence, error, error.message)
 
     @property
     def _has_work(self) -> bool:
         # Those that began may come to their end: a client cannot take them elsewhere.
-        return self.inflight_count > 0 or bool(self._open)
+        return self.inflight_count > 0 or len(self._book) > 0
 
     def _on_instance_change(self) -> None:
         for lane in list(self._lanes):

@@ -153,6 +153,4 @@ def test_every_request_is_answered_once_and_a_sequence_runs_in_order(strategy: s
     assert (batcher.slot_usage.active, batcher.slot_usage.backlog) == (0, 0)
     assert not any(lane.ready for lane in batcher._lanes)
     assert not batcher._sequence_of
-    assert not batcher._open
-    assert not batcher._ending
-    assert not batcher._parked
+    assert repr(batcher._book) == "<Book open=0 ending=0 following=0>"
