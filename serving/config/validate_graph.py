@@ -143,6 +143,7 @@ def _check(check: _Check) -> None:
         _check_batch_size(check, index, part)
         _check_inputs(check, index, part)
         _check_outputs(check, index, part)
+        _check_cache(check, index, part)
     if len(parts) == len(check.steps):
         _check_decoupled(check)
 
@@ -260,6 +261,18 @@ def _check_outputs(check: _Check, index: int, part: pb.ModelConfig) -> None:
             )
         else:
             _check_edge(check, place, tensor, _tensor(part.name, item, part.max_batch_size > 0))
+
+
+def _check_cache(check: _Check, index: int, part: pb.ModelConfig) -> None:
+    """A cached answer would be that of another sequence, or of another place in it."""
+    if check.config.response_cache.enable and part.HasField("sequence_batching"):
+        check.error(
+            "response_cache.enable",
+            f"Response Cache does not support step {index}, whose model '{part.name}' has sequence "
+            "batching",
+            "remove response_cache here; parts without sequences may have one of their own",
+            "VAL-14",
+        )
 
 
 def _names_hint(name: str, kind: str, model: str, names: list[str]) -> str:

@@ -151,6 +151,17 @@ def test_rules_between_models(code, text, parts, words):
     assert (errors[0].line, errors[0].column) == place
 
 
+def test_sch_091_cache_over_a_part_with_sequences_is_refused():
+    text = ensemble(PLAIN).replace("input {", "response_cache { enable: true }\ninput {", 1)
+    sequences = f"{PART} sequence_batching {{ }}"
+
+    (finding,), _ = check({"e": text, "part": sequences}, versions={"part": [1]})
+
+    assert (finding.code, finding.field) == ("VAL-14", "response_cache.enable")
+    assert "step 0, whose model 'part' has sequence batching" in finding.message
+    assert check({"e": text, "part": PART}, versions={"part": [1]})[0] == []
+
+
 def test_parts_that_cannot_load_or_serve_nothing_are_refused():
     text = ensemble(PLAIN)
 
