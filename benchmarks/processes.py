@@ -116,6 +116,11 @@ def _read_until(process: subprocess.Popen[bytes], pattern: str) -> str:
     return log
 
 
+def tree_cpu_s(root: int | None = None) -> float:
+    """User and system time so far of a process (this one) and all its descendants."""
+    return sum(_cpu_s(pid) for pid in _tree(root or os.getpid()))
+
+
 def _tree(root: int) -> list[int]:
     found, waiting = [], [root]
     while waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -76,6 +76,13 @@ class InstanceHost(Protocol):
 
     async def start(self) -> None:
         """Create the instance. Raises ServingError with the cause."""
+
+    @property
+    def burst_limit(self) -> int:
+        """How many batches may come at once, see `execute_burst`."""
+
+    def execute_burst(self, batches: Sequence[Batch], done: Callable[[Batch], None]) -> None:
+        """Like `execute` for several batches, one after the other; `done` is called for each."""
 
     def execute(self, batch: Batch, done: Callable[[Batch], None]) -> None:
         """Run the batch. Every request gets its responses through `request.deliver`.

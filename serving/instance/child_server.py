@@ -91,16 +91,34 @@ class InstanceServer:
                 return
 
     def _execute(self, frame: wire.Frame) -> None:
-        assert self._instance is not None
         message = _decode_execute(frame.header)
         self._link.release(message.released)
-        rescheduled: list[InferenceRequest] = []
-        requests = self._unpack(message, frame, rescheduled)
+        requests = self._unpack(message, frame)
         del frame
-        done = wire.Responses([], [], message.batch)
-        times = ExecutionTimes(input_end_ns=time.monotonic_ns())
-        self._collected = None if self._is_decoupled else []
-        running_numbers.set([header.number for header in message.requests])
+        answer = wire.Responses([], [])
+        collected: list[tuple[int, InferenceResponse]] = []
+        for offset, size in enumerate(message.sizes):
+            batch, requests = requests[:size], requests[size:]
+            answer.done.append(self._run(message.batch + offset, batch, collected))
+            del batch  # its inputs may be released with this answer
+        self._send(collected, answer)
+
+    def _run(
+        self,
+        number: int,
+        requests: list[InferenceRequest],
+        collected: list[tuple[int, InferenceResponse]],
+    ) -> wire.BatchDone:
+        """Execute one batch; its answers go to `collected`."""
+        assert self._instance is not None
+        now_ns = time.monotonic_ns()
+        done = wire.BatchDone(number, now_ns)
+        times = ExecutionTimes(input_end_ns=now_ns)
+        rescheduled: list[InferenceRequest] = []
+        for request in requests:
+            request.rescheduler = rescheduled.append
+        running_numbers.set([self._numbers[request] for request in requests])
+        self._collected = None if self._is_decoupled else collected
         try:
             self._instance.execute(requests, times)
         except ServingError as error:
@@ -109,10 +127,11 @@ class InstanceServer:
             text = f"model '{self.context.spec.name}' failed to execute: "
             done.error = error_header(BackendError(text + describe_exception(error)))
         running_numbers.set(())
+        done.end_ns = time.monotonic_ns()
         done.input_end_ns = times.input_end_ns
-        done.output_start_ns = times.output_start_ns or time.monotonic_ns()
+        done.output_start_ns = times.output_start_ns or done.end_ns
         with self._link.lock:
-            collected, self._collected = self._collected or [], None
+            self._collected = None
             # After its final response a request is over, whatever else the model asks for.
             left = [self._numbers.pop(request, None) for request in dict.fromkeys(rescheduled)]
             done.rescheduled = [number for number in left if number is not None]
@@ -120,18 +139,14 @@ class InstanceServer:
                 # The worker fails those that execute left without an answer.
                 for request in requests:
                     self._numbers.pop(request, None)
-        del requests
-        self._send(collected, done)
+        return done
 
-    def _unpack(
-        self, message: wire.Execute, frame: wire.Frame, rescheduled: list[InferenceRequest]
-    ) -> list[InferenceRequest]:
+    def _unpack(self, message: wire.Execute, frame: wire.Frame) -> list[InferenceRequest]:
         unpacker = self._link.unpacker(frame)
         requests = []
         for header in message.requests:
             request = request_from(header, unpacker, self.context.spec.name, self.context.version)
             request.responder = self._respond
-            request.rescheduler = rescheduled.append
             self._numbers[request] = header.number
             requests.append(request)
         return requests

@@ -176,8 +176,12 @@ class InstanceLink:
                 "what its initialize waits for, or raise the load timeout"
             )
 
-    def execute(self, batch: int, requests: Sequence[tuple[int, InferenceRequest]]) -> None:
-        """Raises ServingError when a request cannot be put on the wire; nothing is sent then."""
+    def execute(
+        self, batch: int, sizes: list[int], requests: Sequence[tuple[int, InferenceRequest]]
+    ) -> None:
+        """Batches of these sizes, one after the other; `batch` numbers the first.
+
+        Raises ServingError when a request cannot be put on the wire; nothing is sent then."""
         assert self._channel is not None
         packer = TensorPacker(self._pool)
         try:
@@ -186,7 +190,7 @@ class InstanceLink:
                 # Before `finish`: what it takes from the pool must reach the child.
                 wire.check(header)
             descriptors = packer.finish()
-            message = wire.Execute(batch, headers, self._peer.take_released())
+            message = wire.Execute(batch, sizes, headers, self._peer.take_released())
             frame = wire.pack(wire.Kind.EXECUTE, message, packer.blobs, len(descriptors))
         except (ValueError, TypeError, OverflowError, OSError, MemoryError) as error:
             raise InternalError(

@@ -10,13 +10,14 @@ import asyncio
 import enum
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from serving.backends.base import ModelContext, Placement
 from serving.clock import TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
 from serving.instance.base import Batch, deliver, finish
+from serving.instance.burst import BurstLimit, stamp
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
 from serving.instance.limits import ProcessLimits
@@ -68,9 +69,11 @@ class ProcessHost:
         self._state = _State.NEW
         self._reason = f"instance '{self.name}' has not been started"
         self._link: InstanceLink | None = None
-        self._batch: Batch | None = None
+        self._batches: dict[int, Batch] = {}
+        """What it executes, by number; more than one in a burst."""
         self._done: Callable[[Batch], None] | None = None
-        self._batch_number = 0
+        self._next_batch = 0
+        self._burst = BurstLimit()
         self._ready_ns = 0
         self._running = RunningRequests()
         self._watchdog: TimerHandle | None = None
@@ -79,7 +82,6 @@ class ProcessHost:
         """Why the process was ended by its host."""
         self._timer: TimerHandle | None = None
         self._restart_task: asyncio.Task[None] | None = None
-        self._idle_waiters: list[asyncio.Future[None]] = []
 
     def __repr__(self) -> str:
         return f"<ProcessHost {self.name} {self._state.value} running={len(self._running)}>"
@@ -106,27 +108,39 @@ class ProcessHost:
         await self._start_link()
         self._set_state(_State.READY, "")
 
+    @property
+    def burst_limit(self) -> int:
+        return 1 if self._context.spec.is_decoupled else self._burst.batches
+
     def execute(self, batch: Batch, done: Callable[[Batch], None]) -> None:
+        self.execute_burst([batch], done)
+
+    def execute_burst(self, batches: Sequence[Batch], done: Callable[[Batch], None]) -> None:
+        """Like `execute` for several batches, one after the other; `done` is called for each."""
         now_ns = time.monotonic_ns()
-        batch.times.compute_start_ns = now_ns
-        self._batch, self._done = batch, done
+        first = self._next_batch
+        self._next_batch += len(batches)
+        self._done = done
+        self._batches = dict(enumerate(batches, first))
+        for batch in batches:
+            batch.times.compute_start_ns = now_ns
         if self._state is not _State.READY or self._link is None:
             # Never from inside of execute: the caller is in the middle of handing out work.
             error = UnavailableError(f"{self._where} is not healthy: {self._reason}")
-            asyncio.get_running_loop().call_soon(self._fail_batch, batch, error)
+            asyncio.get_running_loop().call_soon(self._fail_batches, batches, error)
             return
-        self._batch_number += 1
         numbered = []
-        for request in batch.requests:
-            request.on_cancel = self._cancel
-            numbered.append((self._running.add(request), request))
+        for batch in batches:
+            for request in batch.requests:
+                request.on_cancel = self._cancel
+                numbered.append((self._running.add(request), request))
         if self._limits.execute_s:
             end_ns = self._clock.now_ns() + int(self._limits.execute_s * 1e9)
             self._watchdog = self._clock.call_at(end_ns, self._end_overdue)
         try:
-            self._link.execute(self._batch_number, numbered)
+            self._link.execute(first, [len(batch.requests) for batch in batches], numbered)
         except ServingError as error:
-            asyncio.get_running_loop().call_soon(self._fail_batch, batch, error)
+            asyncio.get_running_loop().call_soon(self._fail_batches, batches, error)
 
     async def stop(self) -> None:
         """Finish the batch that runs, finalize the model, end the process.
@@ -145,7 +159,7 @@ class ProcessHost:
             return
         try:
             if was_busy:
-                await self._wait_idle()
+                await self._running.drained()
             await link.stop(self._limits.finalize_s)
         except asyncio.CancelledError:
             self._services.metrics.leave(self)
@@ -181,15 +195,15 @@ class ProcessHost:
         link = self._link
         if link is None or not link.has_ready_hook:
             return self.is_ready
-        says_ready = link.said_ready if self._batch is not None else await link.check_ready()
+        says_ready = link.said_ready if self._batches else await link.check_ready()
         return self.is_ready and says_ready
 
     @property
     def waits_for(self) -> list[OpenCall]:
         """Calls of other models that the batch which it executes waits for."""
-        if self._batch is None or self._link is None:
+        if not self._batches or self._link is None:
             return []
-        executing = set(self._batch.requests)
+        executing = {request for batch in self._batches.values() for request in batch.requests}
         calls = self._link.desk.open_calls
         return [call for call in calls if self._running.among(call.callers, executing)]
 
@@ -203,12 +217,6 @@ class ProcessHost:
     @property
     def _where(self) -> str:
         return f"model '{self._context.spec.name}', instance '{self.name}'"
-
-    async def _wait_idle(self) -> None:
-        while self._running:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
-            await waiter
 
     async def _start_link(self) -> None:
         link = InstanceLink(
@@ -230,13 +238,11 @@ class ProcessHost:
             self.on_state_change()
 
     def _on_responses(self, message: wire.Responses, unpacker: TensorUnpacker) -> None:
-        batch = self._batch if message.batch == self._batch_number else None
-        if batch is not None:
-            times = batch.times
-            times.input_end_ns = message.input_end_ns
-            times.output_start_ns = message.output_start_ns
-            times.compute_end_ns = time.monotonic_ns()
-            batch.stamp_requests()
+        for done in message.done:
+            if (batch := self._batches.get(done.batch)) is not None:
+                self._burst.record(done.end_ns - done.start_ns)
+                is_last = done.batch == self._next_batch - 1
+                stamp(batch, done, is_first=done is message.done[0], is_last=is_last)
         answers = []
         try:
             for header in message.responses:
@@ -248,21 +254,18 @@ class ProcessHost:
             for request, response in answers:
                 _deliver(request, response)
             raise
-        if batch is not None:
-            if message.error is None:
-                self._take_rescheduled(batch, message.rescheduled)
-            answers += self._unanswered(batch, message.error)
-            self._finish_batch(batch)
+        finished = []
+        for done in message.done:
+            batch = self._batches.pop(done.batch, None)
+            if batch is not None:
+                if done.error is None:
+                    batch.rescheduled += self._running.take_numbers(done.rescheduled)
+                answers += self._unanswered(batch, done.error)
+                finished.append(batch)
+        self._finish_batches(finished)
         for request, response in answers:
             _deliver(request, response)
-        self._tell_idle()
-
-    def _take_rescheduled(self, batch: Batch, numbers: list[int]) -> None:
-        for number in numbers:
-            request = self._running.pop(number)
-            if request is not None:
-                request.on_cancel = None
-                batch.rescheduled.append(request)
+        self._running.tell()
 
     def _answer(
         self, header: wire.ResponseHeader, unpacker: TensorUnpacker
@@ -290,15 +293,19 @@ class ProcessHost:
             error = error_from(failure)
         return [(request, request.error_response(error)) for request in self._running.take(batch)]
 
-    def _finish_batch(self, batch: Batch) -> None:
+    def _finish_batches(self, batches: Sequence[Batch]) -> None:
         """The instance gets its next batch before the answers go out: it runs meanwhile."""
+        if not batches:
+            return
         done = self._done
-        self._batch = self._done = None
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-            self._watchdog = None
+        if not self._batches:
+            self._done = None
+            if self._watchdog is not None:
+                self._watchdog.cancel()
+                self._watchdog = None
         if done is not None:
-            finish(done, batch)
+            for batch in batches:
+                finish(done, batch)
 
     def _cancel(self, request: InferenceRequest) -> None:
         number = self._running.number_of(request)
@@ -309,7 +316,7 @@ class ProcessHost:
     def _end_overdue(self) -> None:
         """The execution takes longer than it may: only the end of the process ends it."""
         self._watchdog = None
-        if self._batch is not None and self._link is not None:
+        if self._batches and self._link is not None:
             self._fault = (
                 f"an execution did not end within {self._limits.execute_s:g} s; mend what it "
                 "waits for, or raise execute_timeout_seconds"
@@ -355,31 +362,32 @@ class ProcessHost:
 
     def _fail_running(self, error: ServingError) -> None:
         running = self._running.take_all()
-        batch = self._batch
-        if batch is not None:
+        batches, self._batches = list(self._batches.values()), {}
+        self._fail(batches, running, error)
+
+    def _fail_batches(self, batches: Sequence[Batch], error: ServingError) -> None:
+        """They have never reached the process."""
+        if list(self._batches.values()) == batches:
+            self._batches = {}
+        requests = []
+        for batch in batches:
+            self._running.take(batch)
+            requests += batch.requests
+        self._fail(batches, requests, error)
+
+    def _fail(
+        self,
+        batches: Sequence[Batch],
+        requests: Sequence[InferenceRequest],
+        error: ServingError,
+    ) -> None:
+        for batch in batches:
             batch.times.compute_end_ns = time.monotonic_ns()
             batch.stamp_requests()
-            self._finish_batch(batch)
-        for request in running:
+        self._finish_batches(batches)
+        for request in requests:
             _deliver(request, request.error_response(error))
-        self._tell_idle()
-
-    def _fail_batch(self, batch: Batch, error: ServingError) -> None:
-        self._running.take(batch)
-        batch.times.compute_end_ns = time.monotonic_ns()
-        batch.stamp_requests()
-        if self._batch is batch:
-            self._finish_batch(batch)
-        for request in batch.requests:
-            _deliver(request, request.error_response(error))
-        self._tell_idle()
-
-    def _tell_idle(self) -> None:
-        if not self._running and self._idle_waiters:
-            waiters, self._idle_waiters = self._idle_waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        self._running.tell()
 
 
 def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:

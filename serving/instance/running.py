@@ -5,6 +5,7 @@ Loop thread only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 
 from serving.instance.base import Batch
@@ -15,6 +16,22 @@ class RunningRequests:
     def __init__(self) -> None:
         self._next = 0
         self._by_number: dict[int, InferenceRequest] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def drained(self) -> None:
+        """Wait until every request has been answered for good."""
+        while self._by_number:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def tell(self) -> None:
+        """Answers have been delivered: those who wait may go on when none is left."""
+        if not self._by_number and self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -46,6 +63,14 @@ class RunningRequests:
         wanted = set(batch.requests)
         numbers = [number for number, item in self._by_number.items() if item in wanted]
         return [self._by_number.pop(number) for number in numbers]
+
+    def take_numbers(self, numbers: Iterable[int]) -> list[InferenceRequest]:
+        """Those that run under these numbers; they are not running any more."""
+        taken = [self._by_number.pop(number, None) for number in numbers]
+        left = [request for request in taken if request is not None]
+        for request in left:
+            request.on_cancel = None
+        return left
 
     def take_all(self) -> list[InferenceRequest]:
         taken, self._by_number = list(self._by_number.values()), {}

@@ -21,6 +21,7 @@ from serving import host_policies
 from serving.backends.base import LoadedModel, ModelInstance, Placement
 from serving.errors import BackendError, InternalError, ServingError
 from serving.instance.base import Batch, deliver, finish
+from serving.instance.burst import BurstLimit
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
@@ -28,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 Answer = tuple[InferenceRequest, InferenceResponse]
 Done = Callable[[Batch], None]
-
-_BURST_NS = 200_000
-_BURST_LIMIT = 32
 
 
 @dataclass(slots=True)
@@ -71,8 +69,7 @@ class ThreadHost:
         self._running: _Work | None = None
         self._is_closing = False
         self._is_abandoned = False
-        self._run_ns = 0
-        """Moving average of an execution; written by the thread, 0 before the first."""
+        self._burst = BurstLimit()
 
     def __repr__(self) -> str:
         state = "busy" if self._running else "idle" if self._is_ready else "stopped"
@@ -112,10 +109,7 @@ class ThreadHost:
         """How many batches may come at once: 1, unless the model is so fast that crossing the
         thread border costs more than the run. A burst holds up its first answer for 0.2 ms at most.
         """
-        run_ns = self._run_ns
-        if not run_ns:
-            return 1
-        return max(1, min(_BURST_LIMIT, _BURST_NS // run_ns))
+        return self._burst.batches
 
     def execute(self, batch: Batch, done: Done) -> None:
         self.execute_burst([batch], done)
@@ -200,8 +194,7 @@ class ThreadHost:
         if failure is not None:
             batch.rescheduled.clear()
         times.compute_end_ns = time.monotonic_ns()
-        run_ns = times.compute_end_ns - times.compute_start_ns
-        self._run_ns = (3 * self._run_ns + run_ns) // 4 if self._run_ns else run_ns
+        self._burst.record(times.compute_end_ns - times.compute_start_ns)
         return failure
 
     def _respond(self, request: InferenceRequest, response: InferenceResponse) -> None:

@@ -123,6 +123,9 @@ class LoadFailed(Message):
 
 class Execute(Message):
     batch: int
+    """Number of the first batch."""
+    sizes: list[int]
+    """How many of the requests make up each batch; one is executed after the other."""
     requests: list[RequestHeader]
     released: list[int]
     """Segments of the child whose tensors the worker no longer needs."""
@@ -132,18 +135,24 @@ class Cancel(Message):
     numbers: list[int]
 
 
+class BatchDone(Message):
+    batch: int
+    start_ns: int
+    input_end_ns: int = 0
+    output_start_ns: int = 0
+    end_ns: int = 0
+    error: ErrorHeader | None = None
+    """Execute failed: every request of the batch without a final response fails."""
+    rescheduled: list[int] = msgspec.field(default_factory=list)
+    """Requests to be executed once more, which get no final response now."""
+
+
 class Responses(Message):
     responses: list[ResponseHeader]
     released: list[int]
     """Segments of the worker whose tensors the child no longer needs."""
-    batch: int = -1
-    """Number of the batch that is done with this message; -1: none."""
-    error: ErrorHeader | None = None
-    """With `batch`: execute failed; every request of the batch without a final response fails."""
-    input_end_ns: int = 0
-    output_start_ns: int = 0
-    rescheduled: list[int] = msgspec.field(default_factory=list)
-    """With `batch`: requests to be executed once more, which get no final response now."""
+    done: list[BatchDone] = msgspec.field(default_factory=list)
+    """Batches that are done with this message."""
 
 
 class Call(Message):

@@ -6,7 +6,6 @@ execution each. Behaviour after spec SCH-020..022. Loop thread only.
 from __future__ import annotations
 
 from serving.instance.base import Batch
-from serving.instance.thread import ThreadHost
 from serving.request import InferenceRequest
 from serving.scheduling.dispatch import DispatchingScheduler
 
@@ -30,12 +29,7 @@ class DefaultScheduler(DispatchingScheduler):
             if host is None:
                 return
             # A rate limiter counts turns: one for each execution.
-            if (
-                waiting > 1
-                and pool.turns is None
-                and isinstance(host, ThreadHost)
-                and host.burst_limit > 1
-            ):
+            if waiting > 1 and pool.turns is None and host.burst_limit > 1:
                 # What each idle instance would get if they shared the queue.
                 share = -(-waiting // (1 + pool.idle_count))
                 count = min(share, host.burst_limit)

@@ -20,7 +20,6 @@ from serving.errors import (
 )
 from serving.instance.base import Batch, InstanceHost
 from serving.instance.pool import InstancePool
-from serving.instance.thread import ThreadHost
 from serving.request import InferenceRequest
 from serving.scheduling.queue import RequestQueue
 
@@ -116,7 +115,7 @@ class DispatchingScheduler(ABC):
         self._start(batch)
         host.execute(batch, partial(self._executed, host))
 
-    def _dispatch_burst(self, host: ThreadHost, batches: Sequence[Batch]) -> None:
+    def _dispatch_burst(self, host: InstanceHost, batches: Sequence[Batch]) -> None:
         """Several batches for one host, which runs them one after the other."""
         for batch in batches:
             self._start(batch)

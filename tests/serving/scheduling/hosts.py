@@ -24,6 +24,7 @@ class ManualHost:
         self.is_ready = True
         self.has_failed = False
         self.unready_reason = ""
+        self.burst_limit = 1
         self.running: Batch | None = None
         self.done: Callable[[Batch], None] | None = None
         self.executed: list[Batch] = []
