@@ -30,11 +30,12 @@ class ProcessLimits:
         default = cls()
         policy = default.restart
         deaths = _seconds(context, "max-quick-restarts", float(policy.give_up_after))
+        delay = _seconds(context, "max-restart-delay-seconds", policy.max_delay_s)
         return cls(
             _seconds(context, "initialize-timeout-seconds", default.initialize_s),
             _seconds(context, "execute-timeout-seconds", default.execute_s, may_be_zero=True),
             _seconds(context, "finalize-timeout-seconds", default.finalize_s),
-            RestartPolicy(give_up_after=max(1, int(deaths))),
+            RestartPolicy(give_up_after=max(1, int(deaths)), max_delay_s=delay),
         )
 
 
