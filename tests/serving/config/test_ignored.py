@@ -20,10 +20,11 @@ TEXTS = {
     "batch_output": 'batch_output { target_name: "B" source_input: "A" }',
     "model_operations": 'model_operations { op_library_filename: "a.so" }',
     "sequence_batching.state.use_same_buffer_for_input_output": (
-        "sequence_batching { state { use_same_buffer_for_input_output: true } }"
+        'sequence_batching { state { input_name: "s" output_name: "t" '
+        "use_same_buffer_for_input_output: true } }"
     ),
     "sequence_batching.state.use_growable_memory": (
-        "sequence_batching { state { use_growable_memory: true } }"
+        'sequence_batching { state { input_name: "s" output_name: "t" use_growable_memory: true } }'
     ),
     "optimization.priority": "optimization { priority: PRIORITY_MAX }",
     "optimization.gather_kernel_buffer_threshold": (
