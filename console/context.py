@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from console.core.roles import Role, role_of
+from console.core.workers import trouble
 from console.monitoring.glance import menu_counts
 from console.navigation import build_menu
 
@@ -21,5 +22,7 @@ def console(request: HttpRequest) -> dict[str, Any]:
         "is_admin": role is Role.ADMIN,
         # Counted only by pages that show it: fragments do not.
         "menu": SimpleLazyObject(lambda: build_menu(request.path, role, menu_counts)),
+        # Called where the page shows it: behind the menu, which has asked.
+        "trouble": trouble,
         "theme": getattr(user, "theme", "system"),
     }

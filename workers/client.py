@@ -17,6 +17,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from serving.breaker import CircuitBreaker
 from workers import keys
 from workers.connection import TIMEOUT_S, connect, connect_async
 from workers.messages import (
@@ -38,6 +39,8 @@ ORDER_EXPIRES_S = 900
 """An order that could not start by then is dropped and reported as failed."""
 
 _BLOCK_MS = 5000
+_PAUSE_S = 2.0
+"""For so long nobody waits for a Redis that hangs; then one does, to see whether it still does."""
 _STREAMS: dict[str, type[Sample] | type[Event]] = {
     keys.TELEMETRY: Sample,
     keys.EVENTS: Event,
@@ -52,6 +55,9 @@ class WorkerClient:
     def __init__(self, redis_url: str | None = None) -> None:
         self._url = redis_url or redis_url_of_environment()
         self._redis: Any = connect(self._url)
+        self._hanging = CircuitBreaker(
+            time.monotonic_ns, limit=1, first_pause_s=_PAUSE_S, longest_pause_s=_PAUSE_S
+        )
         self._celery = Celery("conch-client", broker=broker_url(self._url), set_as_current=False)
         self._celery.conf.update(
             task_ignore_result=True,
@@ -61,6 +67,11 @@ class WorkerClient:
                 "socket_timeout": TIMEOUT_S,
             },
         )
+
+    @property
+    def is_hanging(self) -> bool:
+        """Redis did not answer in time a moment ago."""
+        return self._hanging.is_open
 
     # The registry
 
@@ -228,12 +239,23 @@ class WorkerClient:
         decoded = (_decode(fields, kind) for _, fields in reversed(entries))
         return [item for item in decoded if item is not None]
 
-    @staticmethod
-    def _ask(question: Callable[[], Any]) -> Any:
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """Raises WorkerError; at once while Redis hangs, but for a try now and then."""
+        if not self._hanging.allows():
+            raise WorkerError("Redis hangs: it did not answer a moment ago and is asked again soon")
         try:
-            return question()
-        except redis.RedisError as error:
+            answer = question()
+        except redis.TimeoutError as error:
+            self._hanging.failed()
             raise WorkerError(_unreachable(error)) from error
+        except redis.RedisError as error:
+            self._hanging.succeeded()  # It is away or refuses, which it says at once.
+            raise WorkerError(_unreachable(error)) from error
+        except BaseException:
+            self._hanging.succeeded()
+            raise
+        self._hanging.succeeded()
+        return answer
 
 
 def _worker(fresh: bytes | None, last: bytes | None) -> WorkerInfo | None:

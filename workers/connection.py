@@ -1,5 +1,8 @@
 """How this package connects to Redis: short timeouts, one quick second try, no long back-off.
 
+The second try is for a connection that was closed meanwhile. A Redis that hangs gets none: it would
+but double the wait.
+
 The library's own back-off would hold a page or a heartbeat for many seconds; callers here have
 their own idea of when to try again.
 """
@@ -21,7 +24,7 @@ def connect(url: str) -> redis.Redis:
         url,
         socket_timeout=TIMEOUT_S,
         socket_connect_timeout=TIMEOUT_S,
-        retry=Retry(NoBackoff(), 1),
+        retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from console.core.workers import get_client
+
 logger = logging.getLogger(__name__)
 
 
@@ -22,6 +24,9 @@ def start_on_commit(task: Any, *arguments: Any) -> None:
 
 def send(task: Any, *arguments: Any) -> bool:
     """Send `task` now; False when the broker cannot be reached."""
+    if get_client().is_hanging:
+        logger.warning("task not sent, Redis hangs, a sweep will: task=%s", task.name)
+        return False
     try:
         task.apply_async(args=arguments, retry=False)
     except (OperationalError, OSError) as error:

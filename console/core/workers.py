@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _replacement: WorkerClient | None = None
+_trouble = ""
 
 
 def get_client() -> WorkerClient:
@@ -28,8 +29,8 @@ def get_client() -> WorkerClient:
 
 def use_client(client: WorkerClient | None) -> None:
     """Puts a client in the place of the shared one; None gives that one back."""
-    global _replacement
-    _replacement = client
+    global _replacement, _trouble
+    _replacement, _trouble = client, ""
 
 
 @lru_cache(maxsize=1)
@@ -41,11 +42,19 @@ def _shared_client() -> WorkerClient:
 
 def known() -> tuple[list[WorkerInfo], str]:
     """The workers as their registry knows them, and why it could not be read (or "")."""
+    global _trouble
     try:
-        return get_client().workers(), ""
+        workers, _trouble = get_client().workers(), ""
     except Exception as error:
-        logger.warning("the worker registry cannot be read: %s", error)
-        return [], f"The worker registry (Redis) cannot be read: {error}"
+        if not _trouble:
+            logger.warning("the worker registry cannot be read: %s", error)
+        workers, _trouble = [], f"The worker registry (Redis) cannot be read: {error}"
+    return workers, _trouble
+
+
+def trouble() -> str:
+    """Why the registry could not be read the last time; empty if it could. For every page."""
+    return _trouble
 
 
 def served_versions(model: str) -> list[str]:

@@ -16,7 +16,7 @@ from console.fleet import selectors
 @require_GET
 @require_role(Role.VIEWER)
 def workers(request: HttpRequest) -> HttpResponse:
-    infos, registry_error = door.known()
+    infos, _ = door.known()
     search = request.GET.get("q", "").strip()
     only_problems = request.GET.get("problems") == "1"
     rows = selectors.worker_rows(infos=infos, search=search, only_problems=only_problems)
@@ -27,7 +27,6 @@ def workers(request: HttpRequest) -> HttpResponse:
         "search": search,
         "only_problems": only_problems,
         "has_gpus": any(row.devices for row in rows),
-        "registry_error": registry_error,
     }
     part = request.GET.get("part") == "live"
     return render(request, "fleet/worker_parts.html" if part else "fleet/workers.html", context)

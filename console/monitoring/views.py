@@ -37,7 +37,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 @require_GET
 @require_role(Role.VIEWER)
 def live(request: HttpRequest) -> HttpResponse:
-    infos, registry_error = door.known()
+    infos, _ = door.known()
     chosen_range = request.GET.get("range", DEFAULT_RANGE)
     model = request.GET.get("model", "")
     worker = request.GET.get("worker", "")
@@ -57,7 +57,6 @@ def live(request: HttpRequest) -> HttpResponse:
         "workers": sorted(workers - {""}),
         "has_gpus": any(info.devices for info in infos),
         "has_sequences": has_sequences(model),
-        "registry_error": registry_error,
     }
     return render(request, "monitoring/live.html", context)
 

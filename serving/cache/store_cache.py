@@ -15,9 +15,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
+from serving.breaker import CircuitBreaker
 from serving.cache import codec
 from serving.cache.base import CachedAnswer, Found, ResponseCache
-from serving.cache.breaker import CircuitBreaker
 from serving.cache.store import CacheStore
 from serving.clock import Clock, TimerHandle
 
@@ -54,7 +54,7 @@ class StoreCache(ResponseCache):
         self._store = store
         self._loop = loop
         self._clock = clock
-        self._breaker = CircuitBreaker(clock)
+        self._breaker = CircuitBreaker(clock.now_ns)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._results: deque[_Job] = deque()
         self._is_drain_due = False

@@ -42,6 +42,7 @@ class FakeWorkerClient:
         self.event_list: list[Event] = []
         self.error: Exception | None = None
         """Raised by every read: the registry is away."""
+        self.is_hanging = False
         self.entries: asyncio.Queue[tuple[str, Sample | Event]] = asyncio.Queue()
         self._ids = itertools.count(1)
 

@@ -12,8 +12,9 @@ import redis
 
 from tests.console.fakes import make_model, make_model_sample, make_sample, make_worker
 from tests.redis_server import RedisServer
-from tests.waiting import wait_until
-from workers import keys
+from tests.waiting import wait_until, wait_until_blocking
+from workers import client as client_module
+from workers import connection, keys
 from workers.client import WorkerClient, WorkerError
 from workers.messages import Event, OperationResult, Reply
 from workers.registry import Registry
@@ -156,3 +157,38 @@ def test_client_starts_no_core_and_needs_no_environment():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={})
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_redis_that_hangs_holds_one_caller_and_not_all(
+    redis_server: RedisServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
+):
+    """Pages ask several times each; only now and then one of them waits to see whether it hangs."""
+    monkeypatch.setattr(connection, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(client_module, "_PAUSE_S", 0.5)
+    client = WorkerClient(redis_server.url)
+    registry.publish(make_worker("a"))
+    assert len(client.workers()) == 1
+    assert not client.is_hanging
+    redis_server.hang()
+    try:
+        start = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(WorkerError, match="Redis"):
+                client.workers()
+        took_s = time.monotonic() - start
+        assert client.is_hanging
+        with pytest.raises(WorkerError, match="Redis hangs"):
+            client.load_model("a", "m", operation_id="op")
+    finally:
+        redis_server.go_on()
+
+    assert took_s < 1.2, "twenty questions, one or two waits of 0.3 s"
+    wait_until_blocking(lambda: _answers(client))
+    assert not client.is_hanging
+
+
+def _answers(client: WorkerClient) -> bool:
+    try:
+        return bool(client.workers())
+    except WorkerError:
+        return False

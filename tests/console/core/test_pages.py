@@ -153,3 +153,18 @@ def test_metrics_count_workers_and_models(fake_workers: FakeWorkerClient) -> Non
     assert 'conch_workers{state="ready"} 1' in text
     assert "conch_models_ready 1" in text
     assert "conch_registry_up 1" in text
+
+
+def test_one_banner_says_that_redis_is_away(
+    fake_workers: FakeWorkerClient, viewer: Any, login: Any
+) -> None:
+    client = login(viewer)
+    fake_workers.error = ConnectionError("Redis hangs")
+
+    for path in ("/", "/models/", "/workers/", "/live/", "/deployments/"):
+        page = client.get(path).content.decode()
+        banner, _, rest = page.partition('<div class="page-header">')
+        assert banner.count("cannot be read: Redis hangs") == 1, path
+
+    fake_workers.error = None
+    assert "cannot be read" not in client.get("/workers/").content.decode()

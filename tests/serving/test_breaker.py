@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from serving.cache.breaker import CircuitBreaker
+from serving.breaker import CircuitBreaker
 from tests.fakes import FakeClock
 
 SECOND = 1_000_000
 
 
 def opened(clock: FakeClock) -> CircuitBreaker:
-    breaker = CircuitBreaker(clock, limit=3)
+    breaker = CircuitBreaker(clock.now_ns, limit=3)
     for _ in range(3):
         assert breaker.allows()
         breaker.failed()
@@ -17,7 +17,7 @@ def opened(clock: FakeClock) -> CircuitBreaker:
 
 
 def test_it_opens_after_failures_in_a_row_only():
-    breaker = CircuitBreaker(FakeClock(), limit=2)
+    breaker = CircuitBreaker(FakeClock().now_ns, limit=2)
     breaker.failed()
     breaker.succeeded()
     breaker.failed()

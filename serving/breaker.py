@@ -1,21 +1,30 @@
-"""A circuit breaker: leaves alone for a while what fails again and again. Loop thread only."""
+"""A circuit breaker: leaves alone for a while what fails again and again.
+
+Belongs to one thread. Several may share one all the same: at worst two of them try at once.
+"""
 
 from __future__ import annotations
 
-from serving.clock import Clock
-
-_FIRST_PAUSE_NS = 1_000_000_000
-_LONGEST_PAUSE_NS = 30_000_000_000
+from collections.abc import Callable
 
 
 class CircuitBreaker:
     """Opens after `limit` failures in a row; then one call after each pause finds out how it is."""
 
-    def __init__(self, clock: Clock, limit: int = 5) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        now_ns: Callable[[], int],
+        *,
+        limit: int = 5,
+        first_pause_s: float = 1.0,
+        longest_pause_s: float = 30.0,
+    ) -> None:
+        self._now_ns = now_ns
         self._limit = limit
         self._failures = 0
-        self._pause_ns = _FIRST_PAUSE_NS
+        self._first_pause_ns = int(first_pause_s * 1e9)
+        self._longest_pause_ns = int(longest_pause_s * 1e9)
+        self._pause_ns = self._first_pause_ns
         self._retry_ns = 0
         self._is_trying = False
 
@@ -31,7 +40,7 @@ class CircuitBreaker:
         """Whether to call now. Every call that is allowed ends in `succeeded` or `failed`."""
         if not self.is_open:
             return True
-        if self._is_trying or self._clock.now_ns() < self._retry_ns:
+        if self._is_trying or self._now_ns() < self._retry_ns:
             return False
         self._is_trying = True
         return True
@@ -39,7 +48,7 @@ class CircuitBreaker:
     def succeeded(self) -> None:
         self._failures = 0
         self._is_trying = False
-        self._pause_ns = _FIRST_PAUSE_NS
+        self._pause_ns = self._first_pause_ns
 
     def failed(self) -> None:
         """Late failures of calls that began before it opened do not make the pause longer."""
@@ -48,6 +57,6 @@ class CircuitBreaker:
         if not self.is_open or (was_open and not was_trying):
             return
         if was_trying:
-            self._pause_ns = min(2 * self._pause_ns, _LONGEST_PAUSE_NS)
+            self._pause_ns = min(2 * self._pause_ns, self._longest_pause_ns)
         self._is_trying = False
-        self._retry_ns = self._clock.now_ns() + self._pause_ns
+        self._retry_ns = self._now_ns() + self._pause_ns
