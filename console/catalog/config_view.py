@@ -18,7 +18,7 @@ from console.core.diff import DiffLine, diff_lines
 from console.repository import checks
 from serving.config import format as config_format
 from serving.config.check import ModelCheck, check_model
-from serving.config.check_graph import check_parts
+from serving.config.check_graph import check_parts, check_users
 from serving.config.explain import Explanation, explain
 from serving.config.findings import Severity
 from serving.config.protobuf import pb
@@ -110,7 +110,8 @@ def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = ""
     `base_url` is the console's own address: snippets go through its gateway.
     """
     check = check_model(directory, config_text=text)
-    check_parts(check, directory.name, directory.parent)
+    check_parts(check, directory.name, directory.parent, parts_may_come=True)
+    check_users(check, directory.name, directory.parent)
     view = ConfigView(
         text=check.text if text is None else text,
         saved=saved,

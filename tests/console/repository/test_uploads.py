@@ -343,3 +343,21 @@ def test_a_model_that_is_too_deep_for_one_name_is_refused_before_it_is_staged(
 
     assert upload.state == UploadState.FAILED
     assert "nested deeper" in upload.error
+
+
+def test_an_uploaded_ensemble_is_checked_against_the_parts_in_the_repository(
+    stage: Any, repository: Path
+) -> None:
+    write_model(repository)
+    config = (
+        'platform: "ensemble"\nmax_batch_size: 4\n'
+        'input { name: "A" data_type: TYPE_INT8 dims: [ 3 ] }\n'
+        'output { name: "B" data_type: TYPE_FP32 dims: [ 3 ] }\n'
+        'ensemble_scheduling { step { model_name: "ident" model_version: -1\n'
+        'input_map { key: "IN0" value: "A" } output_map { key: "OUT0" value: "B" } } }\n'
+    )
+
+    upload = stage({"both/config.pbtxt": config, "both/1/.keep": b""}, name="both.zip")
+
+    (told,) = errors(upload)
+    assert "ensemble tensor 'A' has an inconsistent data type" in told

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from serving.config.check import check_model
-from serving.config.check_graph import check_parts
-from serving.config.findings import errors_of
+from serving.config.check_graph import check_parts, check_users
+from serving.config.findings import Severity, errors_of
+
+AT_PARTS = ("VAL-70", "VAL-71")
 
 PART = (
     'backend: "identity"\n'
@@ -77,3 +79,43 @@ def test_other_models_and_unreadable_ones_are_left_alone(tmp_path):
 
     (tmp_path / "e" / "config.pbtxt").write_text("nonsense: 1")
     assert [code for code, _ in errors(tmp_path)] == ["REP-015"]
+
+
+@pytest.mark.parametrize("model", ["nobody", "broken"])
+def test_part_that_may_come_yet_is_a_warning(tmp_path, model):
+    put(tmp_path, "broken", PART + "max_batch_size: -1")
+    put(tmp_path, "e", ensemble(model))
+    check = check_model(tmp_path / "e")
+
+    check_parts(check, "e", tmp_path, parts_may_come=True)
+
+    found = {item.code: item.severity for item in check.findings if item.code in AT_PARTS}
+    assert list(found.values()) == [Severity.WARNING]
+    assert errors_of(check.findings) == []
+
+
+def users(root, text):
+    check = check_model(root / "part", config_text=text)
+    check_users(check, "part", root)
+    return [item for item in check.findings if "calls this model" in item.message]
+
+
+def test_ensembles_that_would_not_fit_to_a_changed_part_are_told(tmp_path):
+    put(tmp_path, "part", PART)
+    put(tmp_path, "e", ensemble("part"))
+    put(tmp_path, "other", PART + 'parameters { key: "ensemble" value { string_value: "part" } }')
+
+    assert users(tmp_path, PART) == []
+    (finding,) = users(
+        tmp_path, PART.replace('"x" data_type: TYPE_FP32', '"x" data_type: TYPE_BF16')
+    )
+
+    assert finding.severity is Severity.WARNING
+    assert finding.code == "VAL-76"
+    assert "ensemble 'e' calls this model and would not load any more" in finding.message
+
+
+def test_mistakes_that_an_ensemble_has_anyway_are_not_told_at_its_parts(tmp_path):
+    put(tmp_path, "part", PART)
+    put(tmp_path, "e", ensemble("part", datatype="TYPE_INT8"))
+    assert users(tmp_path, PART) == []
