@@ -26,6 +26,12 @@ class Alarm:
         self._when_ns = when_ns
         self._timer = self._clock.call_at(when_ns, self._on_timer)
 
+    def clear(self) -> None:
+        """What it would ring for is being done."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _on_timer(self) -> None:
         self._timer = None
         self._ring()

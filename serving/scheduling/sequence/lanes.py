@@ -55,6 +55,8 @@ class Lane:
     ready: OrderedDict[InferenceRequest, Sequence] = field(default_factory=OrderedDict)
     """The next request of each sequence that can run now, in the order they became so."""
     order: ResponseOrder | None = None
+    answers_due: int = 0
+    """Executed requests that have not had their final response."""
     has_run: bool = False
     """The instance executed since it was last seen dead."""
 

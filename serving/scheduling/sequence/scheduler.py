@@ -162,6 +162,7 @@ class SequenceBatcher(DispatchingScheduler):
         lane.ready[request] = sequence
 
     def _pump(self) -> None:
+        self._alarm.clear()
         now_ns = self._clock.now_ns()
         self._expire(now_ns)
         self._promote(now_ns)
@@ -205,14 +206,22 @@ class SequenceBatcher(DispatchingScheduler):
         self._pool.release(host)
         for request in batch.rescheduled:
             self._reschedule(request)
+        missing: list[Lane] = []
         for request in batch.requests:
             sequence = self._sequence_of.get(request)  # none of a filler, or after abandon
-            if sequence is not None and sequence.running is request:
-                sequence.is_executed = True
-                if sequence.is_answered:
-                    self._go_on(sequence)
-        # Not at once: the answers that come now make other sequences ready.
-        self._alarm.set(self._clock.now_ns())
+            if sequence is None or sequence.running is not request:
+                continue
+            sequence.is_executed = True
+            if sequence.is_answered:
+                self._go_on(sequence)
+            elif sequence.lane is not None:
+                missing.append(sequence.lane)
+        if missing:
+            # With the last of these answers the batch's sequences can all go on together.
+            missing[0].answers_due += len(missing)
+            self._alarm.set(self._clock.now_ns())
+        else:
+            self._pump()
         self._tell_stopped()
 
     def _reschedule(self, request: InferenceRequest) -> None:
@@ -242,8 +251,16 @@ class SequenceBatcher(DispatchingScheduler):
             request.deliver = deliver
             sequence.is_answered = True
             if sequence.is_executed:
-                self._go_on(sequence)
+                self._go_on_after_answer(sequence)
         deliver(request, response)
+
+    def _go_on_after_answer(self, sequence: Sequence) -> None:
+        lane = sequence.lane
+        self._go_on(sequence)
+        if lane is not None:
+            lane.answers_due -= 1
+            if not lane.answers_due:
+                self._pump()
 
     def _go_on(self, sequence: Sequence) -> None:
         """What ran is over: the next request, or the end, or idleness."""

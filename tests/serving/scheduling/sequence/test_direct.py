@@ -172,3 +172,14 @@ def test_ragged_inputs_may_differ_in_shape():
     sequencing.turn()
 
     assert sequencing.rows() == ["1.1 2.1"]
+
+
+def test_the_next_batch_goes_with_the_last_answer_of_the_one_before():
+    """SCH-054: all its sequences take part, and the instance waits for no turn of the loop."""
+    sequencing = Sequencing()
+    sequencing.send("1.1", "2.1", "1.2", "2.2")
+    sequencing.turn()
+
+    sequencing.host.finish()
+
+    assert sequencing.rows() == ["1.1 2.1", "1.2 2.2"]
