@@ -189,6 +189,7 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         exit_timeout_secs=values.get("exit-timeout-secs", default.exit_timeout_secs),
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,
+        model_log_directory=values.get("model-log-directory", default.model_log_directory),
         host_policies=combined(values.all("host-policy")),
         cache=cache,
         rate_limit=values.get("rate-limit", default.rate_limit),

@@ -101,6 +101,13 @@ SUPPORTED: Sequence[Option] = (
     ),
     Option("log-file", "Logging", "<file>", "Where records go. Default: standard error.", path),
     Option(
+        "model-log-directory",
+        "Logging",
+        "<directory>",
+        "What models print and log also goes into a file for each there, which rotates.",
+        path,
+    ),
+    Option(
         "model-repository",
         "Model repository",
         "<directory or URL>",

@@ -78,6 +78,8 @@ class ServerOptions:
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""
+    model_log_directory: Path | None = None
+    """Where each model has a log of its own; None for none."""
     host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     """Name -> where instances that use it run."""
     cloud: CloudOptions = field(default_factory=CloudOptions)

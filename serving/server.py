@@ -27,6 +27,7 @@ from serving.errors import (
     UnavailableError,
 )
 from serving.model import Model
+from serving.model_logs import ModelLogs
 from serving.options import ControlMode, ServerOptions
 from serving.rate_limiter import RateLimiter
 from serving.repository import config_file
@@ -64,7 +65,9 @@ class ModelServer:
             for root in options.model_repositories
         ]
         self._manager: Repositories | None = None
-        self._custom_metrics = CustomMetrics()
+        self.custom_metrics = CustomMetrics()
+        """Those that models make themselves."""
+        self._model_logs: ModelLogs | None = None
         self.cache: ResponseCache | None = None
         self.limiter: RateLimiter | None = None
         self._polling: list[asyncio.Task[None]] = []
@@ -85,6 +88,8 @@ class ModelServer:
         """
         options = self.options
         loop = asyncio.get_running_loop()
+        if options.model_log_directory is not None:
+            self._model_logs = ModelLogs.attached(options.model_log_directory)
         gpu_count = await loop.run_in_executor(self._threads, self._look_around)
         clock = LoopClock(loop)
         opening = loop.run_in_executor(self._threads, open_cache, options.cache, loop, clock)
@@ -101,7 +106,7 @@ class ModelServer:
             cache=self.cache,
             limiter=self.limiter,
             calls=self,
-            metrics=self._custom_metrics,
+            metrics=self.custom_metrics,
         )
         manager = self._manager = self._make_manager(services)
         failed = await manager.load_all(self._names_at_start())
@@ -128,6 +133,8 @@ class ModelServer:
             is_clean = await self._manager.close(self.options.exit_timeout_secs)
         await asyncio.get_running_loop().run_in_executor(LoadThreads("close"), self._cloud.close)
         self._threads.shutdown()
+        if self._model_logs is not None:
+            self._model_logs.close()
         if self.cache is not None:
             self.cache.close()
         return is_clean
@@ -229,11 +236,6 @@ class ModelServer:
 
     def ready_versions(self, name: str) -> list[int]:
         return self._lifecycle.ready_versions(name)
-
-    @property
-    def custom_metrics(self) -> CustomMetrics:
-        """Those that models make themselves."""
-        return self._custom_metrics
 
     def metrics_models(self) -> Iterable[Model]:
         """Every READY model, by name and version."""

@@ -105,6 +105,7 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
     if "*" in load_models and len(load_models) > 1:
         raise SettingsError("CONCH_LOAD_MODELS: '*' loads every model, so it must stand alone")
     backend_directory = env.get("CONCH_BACKEND_DIRECTORY")
+    log_directory = env.get("CONCH_MODEL_LOG_DIRECTORY")
     return ServerOptions(
         model_repositories=tuple(_repository(root) for root in roots),
         server_id=worker_id,
@@ -123,6 +124,8 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         rate_limit_resources=_resource_limits(env),
         host_policies=_host_policies(env),
         backend_directory=Path(backend_directory) if backend_directory else None,
+        backend_config=_backend_config(env),
+        model_log_directory=Path(log_directory) if log_directory else None,
         cloud=_cloud_options(env),
     )
 
@@ -160,6 +163,22 @@ def _parsed(env: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T |
         return parse(text)
     except InvalidArgumentError as error:
         raise SettingsError(f"{name}: {error.message}") from None
+
+
+def _backend_config(env: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """As several --backend-config, divided by ';'."""
+    found: dict[str, dict[str, str]] = {}
+    for item in env.get("CONCH_BACKEND_CONFIG", "").split(";"):
+        if not item.strip():
+            continue
+        backend, comma, setting = item.strip().partition(",")
+        key, equals, value = (setting if comma else backend).partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(
+                f"CONCH_BACKEND_CONFIG: '{item.strip()}' is not of the form <backend>,<key>=<value>"
+            )
+        found.setdefault(backend.strip() if comma else "", {})[key.strip()] = value.strip()
+    return found
 
 
 def _host_policies(env: Mapping[str, str]) -> dict[str, HostPolicy]:

@@ -30,6 +30,7 @@ from serving.response import InferenceResponse
 from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
+model_logger = logging.getLogger("serving.models")
 
 
 class _State(enum.Enum):
@@ -291,6 +292,8 @@ class ProcessHost:
         )
         if failure is not None:
             error = error_from(failure)
+            extra = {"model": self._context.spec.name, "instance": self.name, "stream": "error"}
+            model_logger.warning("%s: %s", self.name, error.message, extra=extra)
         return [(request, request.error_response(error)) for request in self._running.take(batch)]
 
     def _finish_batches(self, batches: Sequence[Batch]) -> None:
