@@ -15,7 +15,7 @@ from typing import Any
 import grpc.aio
 
 from tests.conformance import side_by_side
-from tests.conformance.side_by_side.drive import Inconclusive, Server
+from tests.conformance.side_by_side.drive import InconclusiveError, Server
 from tests.conformance.side_by_side.repository import DATA
 from tests.conformance.side_by_side.scenario import SCENARIOS, Scenario, outcome_of
 
@@ -48,7 +48,7 @@ async def _run(items: list[Scenario], server: Server) -> Outcomes:
         try:
             async with lanes:
                 outcomes[item.name] = await outcome_of(item, server)
-        except Inconclusive as error:
+        except InconclusiveError as error:
             outcomes[item.name] = {"inconclusive": str(error)}
         except grpc.aio.AioRpcError as error:
             outcomes[item.name] = {"refused": f"{error.code().name}: {error.details()}"}

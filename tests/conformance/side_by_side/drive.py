@@ -2,7 +2,7 @@
 
 One event loop. Requests are put into queues one after the other: `queue` returns when the server
 counts the request as pending, so that their order is certain without waiting for a time to pass.
-A scenario whose blocker ended too early is `Inconclusive` and is run again with longer sleeps.
+A scenario whose blocker ended too early is `InconclusiveError` and is run again with longer sleeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ANSWER_S = 20.0
 _PAUSE_S = 0.002
 
 
-class Inconclusive(Exception):
+class InconclusiveError(Exception):
     """The machine was too slow for what the scenario wanted to see."""
 
 
@@ -123,7 +123,7 @@ class Drive:
         while await self.pending(model) != count:
             blocker = self._blocked_since
             if time.monotonic() > deadline or (blocker is not None and blocker.is_done):
-                raise Inconclusive(f"{model or self.model}: not {count} pending requests")
+                raise InconclusiveError(f"{model or self.model}: not {count} pending requests")
             await asyncio.sleep(_PAUSE_S)
         self._waiting[model or self.model] = count
         self._last_queued_us = time.time_ns() // 1000
@@ -170,21 +170,21 @@ class Drive:
             waiting[work].code = "UNANSWERED"
 
     def still_blocked(self) -> None:
-        """Raises: Inconclusive when the blocker is done already."""
+        """Raises: InconclusiveError when the blocker is done already."""
         if self._blocked_since is None or self._blocked_since.is_done:
-            raise Inconclusive("the blocker ended early")
+            raise InconclusiveError("the blocker ended early")
 
     def check(self) -> None:
-        """Raises: Inconclusive when the blocker did not block as long as it should."""
+        """Raises: InconclusiveError when the blocker did not block as long as it should."""
         blocker = self._blocked_since
         if blocker is None or not blocker.responses:
             return
         row = np.array(blocker.responses[0]["RAN"]).reshape(-1)
         others = [call.sent_us for call in self.calls if call.sent_us > blocker.sent_us]
         if others and min(others) < row[-2]:
-            raise Inconclusive("the blocker started late")
+            raise InconclusiveError("the blocker started late")
         if row[-1] < self._last_queued_us:
-            raise Inconclusive("the blocker ended early")
+            raise InconclusiveError("the blocker ended early")
 
     # What is sent
 

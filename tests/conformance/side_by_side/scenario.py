@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance.side_by_side.drive import Call, Drive, Inconclusive, Server
+from tests.conformance.side_by_side.drive import Call, Drive, InconclusiveError, Server
 
 Facts = dict[str, Any]
 _PATIENCE = (1.0, 2.0, 4.0, 8.0)
@@ -74,12 +74,12 @@ def scenario(
 
 
 async def outcome_of(item: Scenario, server: Server) -> dict[str, Any]:
-    """Raises: Inconclusive when the machine is too slow even with the longest sleeps."""
+    """Raises: InconclusiveError when the machine is too slow even with the longest sleeps."""
     for patience in _PATIENCE:
         drive = Drive(server, item.models[0], patience)
         try:
             return await _run(item, drive)
-        except Inconclusive as error:
+        except InconclusiveError as error:
             reason = error
             await _quiet(drive)
         finally:

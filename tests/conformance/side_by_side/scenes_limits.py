@@ -11,9 +11,7 @@ from tests.conformance.side_by_side.scenario import Facts, scenario
 def most_at_once(calls: list[Call]) -> int:
     """Executions that overlapped in time."""
     spans = [np.array(call.responses[0]["RAN"]).reshape(-1)[-2:] for call in calls]
-    return max(
-        sum(bool(start <= moment < end) for start, end in spans) for moment, _ in spans
-    )
+    return max(sum(bool(start <= moment < end) for start, end in spans) for moment, _ in spans)
 
 
 async def together(drive: Drive, count: int, *models: str) -> Facts:

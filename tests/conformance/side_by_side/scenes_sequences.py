@@ -16,7 +16,9 @@ async def done(drive: Drive, tag: str, flags: str, key: int | str, value: int, *
     return call
 
 
-async def queue(drive: Drive, tag: str, flags: str, key: int | str, value: int, **more: Any) -> Call:
+async def queue(
+    drive: Drive, tag: str, flags: str, key: int | str, value: int, **more: Any
+) -> Call:
     return await drive.queue(tag, **drive.step(flags, key, value, **more))
 
 

@@ -26,15 +26,13 @@ class TritonPythonModel:
         self.executions += 1
         tensors = [pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy() for r in requests]
         is_ready = [control(r, "READY") in (None, True, 1) for r in requests]
-        waits = [int(t.reshape(-1)[0]) for t, ready in zip(tensors, is_ready) if ready]
+        waits = [int(t.reshape(-1)[0]) for t, ready in zip(tensors, is_ready, strict=True) if ready]
         time.sleep(max(waits, default=0) / 1000)
         end_us = time.time_ns() // 1000
         answers = []
-        for place, (request, tensor) in enumerate(zip(requests, tensors)):
+        for place, (request, tensor) in enumerate(zip(requests, tensors, strict=True)):
             ran = [os.getpid(), self.executions, place, len(requests), len(request.inputs())]
-            answers.append(
-                self.answer(request, tensor, is_ready[place], [*ran, start_us, end_us])
-            )
+            answers.append(self.answer(request, tensor, is_ready[place], [*ran, start_us, end_us]))
         return answers
 
     def answer(self, request, tensor, is_ready, ran):

@@ -27,7 +27,7 @@ class TritonPythonModel:
             raise RuntimeError("the whole execution fails")
         end_us = time.time_ns() // 1000
         answers = []
-        for place, (request, tensor) in enumerate(zip(requests, tensors)):
+        for place, (request, tensor) in enumerate(zip(requests, tensors, strict=True)):
             if values[place] == -1:
                 error = pb_utils.TritonError("this request alone fails")
                 answers.append(pb_utils.InferenceResponse(error=error))
