@@ -65,8 +65,7 @@ class ModelServer:
             for root in options.model_repositories
         ]
         self._manager: Repositories | None = None
-        self.custom_metrics = CustomMetrics()
-        """Those that models make themselves."""
+        self.custom_metrics = CustomMetrics()  # those that models make themselves
         self._model_logs: ModelLogs | None = None
         self.cache: ResponseCache | None = None
         self.limiter: RateLimiter | None = None
