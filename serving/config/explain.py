@@ -242,7 +242,12 @@ def _origin(origins: Mapping[str, str], index: int) -> str:
 def _notes(config: pb.ModelConfig) -> tuple[str, ...]:
     notes = []
     size = config.max_batch_size
-    if size > 0:
+    if size > 0 and config.HasField("sequence_batching"):
+        notes.append(
+            "The first dimension of every shape is the batch, and always 1: a request is one item "
+            "of its sequence. The config does not list it in dims."
+        )
+    elif size > 0:
         notes.append(
             f"The first dimension of every shape is the batch: 1 to {size}, the same for all "
             f"inputs. The config does not list it in dims."

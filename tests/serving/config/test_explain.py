@@ -162,10 +162,11 @@ def test_the_python_snippet_sends_every_required_input(sink):
 
 def test_decoupled_and_sequence_models_get_a_note():
     decoupled = explained(f"{X} model_transaction_policy {{ decoupled: true }}")
-    sequence = explained(f"{X} sequence_batching {{ }}")
+    sequence = explained(f"{X} max_batch_size: 8 sequence_batching {{ }}")
 
     assert any("decoupled" in note for note in decoupled.notes)
     assert any("sequence_id" in note for note in sequence.notes)
+    assert any("always 1" in note for note in sequence.notes)
 
 
 def test_a_config_without_inputs_has_an_empty_explanation():
