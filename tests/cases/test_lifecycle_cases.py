@@ -10,7 +10,7 @@ import pytest
 
 from serving.options import ControlMode
 from tests.cases.lifecycle_server import BAD_START, PID_MODEL, Client, write_python
-from tests.serving.model_files import IDENTITY, write_identity
+from tests.serving.model_files import IDENTITY, write_ensemble, write_identity
 from tests.waiting import wait_until_blocking
 
 # Part A
@@ -245,3 +245,55 @@ def test_failed_model_keeps_the_server_unready_and_an_unloaded_one_does_not(clie
     (client.root / "m" / "config.pbtxt").write_text(IDENTITY)
     client.load("m")
     assert client.get("/health/ready").status_code == 200
+
+
+# Ensembles
+
+
+@pytest.fixture
+def over_two(client: Client) -> Client:
+    """The ensemble "e" over "a" and "b"."""
+    for name in ("a", "b"):
+        write_identity(client.root, name)
+    write_ensemble(client.root, "e", "a", "b")
+    return client
+
+
+def is_ready(client: Client, name: str) -> bool:
+    return client.get(f"/models/{name}/ready").status_code == 200
+
+
+def test_c20_load_of_an_ensemble_makes_its_parts_ready_and_they_stay_after_its_unload(over_two):
+    assert over_two.load("e").status_code == 200
+    assert [is_ready(over_two, name) for name in "eab"] == [True, True, True]
+    assert over_two.infer("e").status_code == 200
+
+    assert over_two.unload("e").status_code == 200
+
+    assert [is_ready(over_two, name) for name in "eab"] == [False, True, True]
+
+
+def test_c20_unload_dependents_takes_the_parts_along(over_two):
+    over_two.load("e")
+    over_two.load("b")  # by name: it stays
+    body = {"parameters": {"unload_dependents": True}}
+
+    assert over_two.post("/repository/models/e/unload", body).status_code == 200
+
+    assert [is_ready(over_two, name) for name in "eab"] == [False, False, True]
+
+
+def test_c20_unload_of_a_part_makes_the_ensemble_unavailable_and_a_load_brings_it_back(over_two):
+    over_two.load("e")
+    over_two.unload("a")
+
+    assert [is_ready(over_two, name) for name in "eab"] == [False, False, True]
+    told = over_two.infer("e")
+    assert told.status_code == 404
+    assert "unloaded with its part 'a'" in told.json()["error"]
+    wait_until_blocking(
+        lambda: over_two.rows("e") == [("1", "UNAVAILABLE", "unloaded with its part 'a'")]
+    )
+    assert over_two.get("/health/ready").status_code == 200
+    assert over_two.load("a").status_code == 200
+    assert over_two.infer("e").status_code == 200
