@@ -237,6 +237,21 @@ async def test_a_timeout_in_the_backlog_is_unavailable(tmp_path):
         await add(server, "a", 1, "e")
 
 
+async def test_the_hooks_of_the_environment_hold_a_model_back(tmp_path, monkeypatch):
+    """SCH-070."""
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "2")
+    monkeypatch.setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "1")
+    async with served(tmp_path, {"sum": accumulate(size=0, instances=2)}) as server:
+        early = [asyncio.ensure_future(add(server, name, 1, "se")) for name in "ab"]
+        model = server.model("sum")
+        await wait_until(lambda: model.slot_usage.active == 2)
+        assert model.queued_count == 2
+
+        late = await add(server, "c", 1, "se")
+
+        assert [*await asyncio.gather(*early), late] == [1, 1, 1]
+
+
 async def test_an_instance_in_a_thread_sees_the_same_rows(tmp_path):
     """SCH-054: the identity backend runs in threads of the server."""
     model = tmp_path / "echo"
