@@ -57,9 +57,12 @@ format: install-dev ## Format code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install-dev ## Requests/s, latency and CPU: HTTP, gRPC, the core alone, checking models
+bench: install-dev ## Requests/s, latency and CPU: HTTP, gRPC, core, schedulers, checking models
 	$(BIN)/python -m benchmarks.infer
 	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.schedulers
+	$(BIN)/python -m benchmarks.instance_host
+	$(BIN)/python -m benchmarks.python_models
 	$(BIN)/python -m benchmarks.validate
 
 lock: ## Write the exact versions of this environment into requirements.lock
