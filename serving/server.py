@@ -151,22 +151,22 @@ class ModelServer:
 
     def infer(self, request: InferenceRequest) -> None:
         """Every outcome is one final response through `request.on_response`."""
+        name, version = request.model_name, request.model_version
+        model: Model | None = None
         try:
-            model = self._model_for(request)
+            if request.correlation_id and not request.sequence_start:
+                # A sequence goes on where it began, even if that model gets no new ones any more.
+                model = self.sequence_holder(name, version, request.correlation_id)
+            model = model or self.model(name, version)
         except ServingError as error:
             if request.on_response is not None:
                 request.on_response(request.error_response(error))
             return
         model.infer(request)
 
-    def _model_for(self, request: InferenceRequest) -> Model:
-        name, version = request.model_name, request.model_version
-        if request.correlation_id and not request.sequence_start:
-            # A sequence goes on where it began, even if that model gets no new ones any more.
-            holder = self._lifecycle.sequence_holder(name, version, request.correlation_id)
-            if holder is not None:
-                return holder
-        return self.model(name, version)
+    def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> Model | None:
+        """Who goes on with a sequence that has begun, be it a model that drains; None if none."""
+        return self._lifecycle.sequence_holder(name, version, correlation_id)
 
     async def infer_async(self, request: InferenceRequest) -> InferenceResponse:
         """The final response. Raises ServingError when it is an error."""

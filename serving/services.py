@@ -25,7 +25,7 @@ from serving.request import InferenceRequest
 class ServedEnsemble(Protocol):
     """The scheduler of an ensemble, as an outer ensemble sees it."""
 
-    def bind(self) -> Any:
+    def bind(self, request: InferenceRequest) -> Any:
         """The Binding (`serving.scheduling.ensemble_parts`) of a request that starts now."""
 
 
@@ -69,6 +69,11 @@ class ModelCalls(Protocol):
 
         Raises: NotFoundError, UnavailableError, or InvalidArgumentError for an ambiguous name.
         """
+
+    def sequence_holder(
+        self, name: str, version: int, correlation_id: int | str
+    ) -> ServedModel | None:
+        """Who goes on with a sequence that has begun, be it a model that drains; None if none."""
 
     def ready_versions(self, name: str) -> list[int]:
         """Raises: InvalidArgumentError for a name that is ambiguous."""

@@ -98,7 +98,7 @@ def _salt_of(ensemble: EnsembleScheduler) -> Salt:
     """Answers of an ensemble depend on the very models that its steps call."""
 
     def salt(request: InferenceRequest) -> bytes:
-        binding = request.pinned or ensemble.bind()
+        binding = request.pinned or ensemble.bind(request)
         return b"%d" % binding.serial
 
     return salt

@@ -75,9 +75,9 @@ class EnsembleScheduler:
         """Inherited of the model that makes the output (SCH-094)."""
         return self._parts.labels_of(output)
 
-    def bind(self) -> Binding:
-        """The models that a request starting now would use. Raises UnavailableError."""
-        return self._parts.bind()
+    def bind(self, request: InferenceRequest) -> Binding:
+        """The models for a request that starts now. Raises UnavailableError."""
+        return self._parts.bind(request)
 
     def enqueue(self, request: InferenceRequest) -> None:
         if self._is_stopping:
@@ -85,7 +85,7 @@ class EnsembleScheduler:
                 f"Server is stopping, or model '{self.spec.name}' is being unloaded: it takes no "
                 "new requests; send the request again later or to another server"
             )
-        binding = request.pinned or self._parts.bind()
+        binding = request.pinned or self._parts.bind(request)
         request.times.queue_start_ns = self.clock.now_ns()
         run = EnsembleRun(self, request, self.plan.flow(request.output_names), binding)
         binding.take()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from serving.config.decode import ModelSpec
 from serving.errors import ServingError, UnavailableError
 from serving.leases import Leases
+from serving.request import InferenceRequest
 from serving.scheduling.ensemble_plan import EnsemblePlan, PlanStep
 from serving.services import ModelCalls, ServedModel
 
@@ -59,10 +60,19 @@ class Parts:
         self._calls = calls
         self._last: Binding | None = None
 
-    def bind(self) -> Binding:
-        """What serves now. Raises UnavailableError naming the step whose model does not."""
-        models = [self._model(step) for step in self._plan.steps]
-        inner = [None if model.ensemble is None else model.ensemble.bind() for model in models]
+    def bind(self, request: InferenceRequest) -> Binding:
+        """What serves now, and goes on with the sequence of the request.
+
+        Raises: UnavailableError naming the step whose model does not serve.
+        """
+        steps = self._plan.steps
+        if request.correlation_id and not request.sequence_start:
+            models = [self._holder(step, request.correlation_id) for step in steps]
+        else:
+            models = [self._model(step) for step in steps]
+        inner = [
+            None if model.ensemble is None else model.ensemble.bind(request) for model in models
+        ]
         last = self._last
         if last is None or not last.is_of(models, inner):
             last = self._last = self._binding(models, inner)
@@ -91,6 +101,11 @@ class Parts:
             return self._model(step).labels_of(name)
         except ServingError:
             return []
+
+    def _holder(self, step: PlanStep, correlation_id: int | str) -> ServedModel:
+        version = step.model_version
+        holder = self._calls.sequence_holder(step.model_name, version, correlation_id)
+        return self._model(step) if holder is None else holder
 
     def _model(self, step: PlanStep) -> ServedModel:
         try:

@@ -165,6 +165,8 @@ class Bench:
     ) -> None:
         self.clock = FakeClock()
         self.parts = {name: Part(name, self.clock) for name in "abc"}
+        self.holders: dict[str, Part] = {}
+        """Who goes on with the sequence 7."""
         self.executed: list[Batch] = []
         text = (
             f'name: "e" platform: "ensemble" {extra}\n{inputs}{outputs}'
@@ -187,6 +189,9 @@ class Bench:
         if part is None or version not in (-1, part.version):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         return part
+
+    def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> Part | None:
+        return self.holders.get(name) if correlation_id == 7 else None
 
     def send(
         self, inputs: Arrays | None = None, *, outputs: tuple[str, ...] = (), **fields: Any
