@@ -1,6 +1,6 @@
 """`python -m benchmarks.load_cycles`: what loading and unloading leaves behind.
 
-Loads, asks and unloads an identity model and an ONNX model 1,000 times each and a Python model 100
+Loads, asks and unloads an identity model and an ONNX model 1,000 times each and a Python model 200
 times, each kind in a server of its own, and compares what the server holds after a tenth of the
 cycles with what it holds at the end. Exit status 1 if memory has grown by more than 5 %, or a
 thread, process or file descriptor is left; the shared memory of Python models is a descriptor.
@@ -54,6 +54,8 @@ class Result:
     seconds: float
     early: Holdings
     late: Holdings
+    loaded_kib: int
+    """RSS of all children while the model was loaded, at most."""
 
     @property
     def growth(self) -> float:
@@ -75,7 +77,9 @@ class Result:
             f"{self.kind:9} {self.cycles:5} cycles {self.seconds:6.1f} s  RSS {rss} "
             f"({self.growth:+.1%})  {self.late.threads} threads, {self.late.descriptors} "
             f"descriptors, {self.late.processes} processes; left: "
-            f"{', '.join(self.leftovers) or 'nothing'}"
+            f"{', '.join(self.leftovers) or 'nothing'}; RSS of all children while it is loaded "
+            f"{self.loaded_kib / 1024:.1f} MiB, after the last unload "
+            f"{self.late.children_rss_kib / 1024:.1f} MiB"
         )
 
 
@@ -83,12 +87,13 @@ class Client:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WAIT_S)
 
-    def cycle(self) -> None:
+    def cycle(self, on_loaded: Callable[[], None]) -> None:
         self._post(f"/v2/repository/models/{MODEL}/load")
         tensor = {"name": "X", "shape": [16], "datatype": "FP32", "data": [0.5] * 16}
         answer = self._post(f"/v2/models/{MODEL}/infer", {"inputs": [tensor]})
         if answer["outputs"][0]["data"] != [0.5] * 16:
             raise RuntimeError(f"wrong answer: {answer}")
+        on_loaded()
         self._post(f"/v2/repository/models/{MODEL}/unload")
         deadline = time.monotonic() + _WAIT_S
         while self._post("/v2/repository/index")[0]["state"] != "UNAVAILABLE":
@@ -115,17 +120,19 @@ def measure(kind: str, cycles: int) -> Result:
             client = Client(server.http_port)
             started = time.monotonic()
             warm_up = max(cycles // 10, 2)
-            early = _run(client, server, warm_up)
-            late = _run(client, server, cycles - warm_up)
+            loaded: list[int] = []
+            early = _run(client, server, warm_up, loaded)
+            late = _run(client, server, cycles - warm_up, loaded)
             client.close()
-            return Result(kind, cycles, time.monotonic() - started, early, late)
+            seconds = time.monotonic() - started
+            return Result(kind, cycles, seconds, early, late, max(loaded))
 
 
-def _run(client: Client, server: processes.Server, cycles: int) -> Holdings:
+def _run(client: Client, server: processes.Server, cycles: int, loaded_kib: list[int]) -> Holdings:
     """Run the cycles; the holdings are those of the last ones, memory is their median."""
     samples = []
     for number in range(cycles):
-        client.cycle()
+        client.cycle(lambda: loaded_kib.append(server.holdings().children_rss_kib))
         if number >= cycles - _SAMPLES:
             samples.append(server.holdings())
     return Holdings(
@@ -133,6 +140,7 @@ def _run(client: Client, server: processes.Server, cycles: int) -> Holdings:
         threads=min(item.threads for item in samples),
         descriptors=min(item.descriptors for item in samples),
         processes=min(item.processes for item in samples),
+        children_rss_kib=min(item.children_rss_kib for item in samples),
     )
 
 
@@ -165,12 +173,12 @@ _WRITERS: dict[str, Callable[[Path], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cycles", type=int, default=1000, help="of the Python model a tenth")
+    parser.add_argument("--cycles", type=int, default=1000, help="of the Python model a fifth")
     parser.add_argument("--kind", choices=sorted(_WRITERS), action="append")
     options = parser.parse_args()
     is_clean = True
     for kind in options.kind or _WRITERS:
-        result = measure(kind, options.cycles // 10 if kind == "python" else options.cycles)
+        result = measure(kind, options.cycles // 5 if kind == "python" else options.cycles)
         sys.stdout.write(result.text() + "\n")
         sys.stdout.flush()
         is_clean &= result.is_clean

@@ -35,14 +35,13 @@ class Server:
     def holdings(self) -> Holdings:
         """What the process holds now."""
         proc = Path(f"/proc/{self.pid}")
-        status = (proc / "status").read_text()
-        rss = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert rss is not None
+        children = [pid for pid in _tree(self.pid) if pid != self.pid]
         return Holdings(
-            rss_kib=int(rss[1]),
+            rss_kib=_rss_kib(self.pid),
             threads=len(os.listdir(proc / "task")),
             descriptors=len(os.listdir(proc / "fd")),
-            processes=len(_tree(self.pid)) - 1,
+            processes=len(children),
+            children_rss_kib=sum(map(_rss_kib, children)),
         )
 
 
@@ -54,6 +53,8 @@ class Holdings:
     """Files, sockets, and the shared memory of instance processes, which has no name."""
     processes: int
     """Children, and their children."""
+    children_rss_kib: int = 0
+    """Of all of them."""
 
 
 @contextmanager
@@ -132,6 +133,14 @@ def _tree(root: int) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def _rss_kib(pid: int) -> int:
+    try:
+        rss = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(rss[1]) if rss is not None else 0
 
 
 def _cpu_s(pid: int) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
-from serving.backends.python import environments, model_file
+from serving.backends.python import environments, model_file, settings
 from serving.backends.python.auto_complete import complete_in_child
 from serving.backends.python.pb_utils import process
 from serving.backends.python.runner import PythonInstance
@@ -34,6 +34,7 @@ class PythonBackend(Backend):
     def prepare_environment(
         self, context: ModelContext, tell: Callable[[], object]
     ) -> Interpreter | None:
+        settings.check(context.backend_config)
         return environments.prepare(context, tell)
 
     def auto_complete(self, context: ModelContext) -> None:

@@ -31,6 +31,7 @@ PARAMETER = "EXECUTION_ENV_PATH"
 REQUIREMENTS = "requirements.txt"
 BACKEND_ARCHIVE = "pb_exec_env_model.py.tar.gz"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+_STUB = "triton_python_backend_stub"
 _READY = ".conch-ready"
 _PROBE_S = 60.0
 _BUILD_S = 3600.0
@@ -53,6 +54,13 @@ def prepare(context: ModelContext, tell: Tell) -> Interpreter | None:
 
     Raises: ModelLoadError with the cause.
     """
+    if (context.model_directory / _STUB).exists():
+        logger.warning(
+            "model '%s': its %s is not used; name an environment in %s to choose an interpreter",
+            context.spec.name,
+            _STUB,
+            PARAMETER,
+        )
     named = context.spec.parameters.get(PARAMETER, "")
     if named:
         path = _resolve(named, context)
