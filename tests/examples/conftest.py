@@ -13,11 +13,15 @@ from serving.server import ModelServer
 REPOSITORY = Path(__file__).parents[2] / "examples" / "model_repository"
 
 
+def skip_without_models() -> None:
+    if not (REPOSITORY / "text_detector/1/model.onnx").is_file():
+        pytest.skip("the demo models are not fetched: python -m examples.fetch_models")
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[ModelServer]:
     """Nothing is loaded yet."""
-    if not (REPOSITORY / "text_detector/1/model.onnx").is_file():
-        pytest.skip("the demo models are not fetched: python -m examples.fetch_models")
+    skip_without_models()
     options = ServerOptions((REPOSITORY,), model_control_mode=ControlMode.EXPLICIT)
     server = ModelServer(options)
     await server.start()
