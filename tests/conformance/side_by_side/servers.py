@@ -31,8 +31,13 @@ _STOP_S = 30.0
 
 @contextlib.contextmanager
 def triton(stand: Stand, models: set[str]) -> Iterator[Server]:
-    """Raises: KeyError without TRITON_SCRIPT; RuntimeError when it does not start."""
-    script = os.environ["TRITON_SCRIPT"]
+    """Raises: RuntimeError when it does not start; SystemExit without TRITON_SCRIPT."""
+    script = os.environ.get("TRITON_SCRIPT")
+    if not script:
+        raise SystemExit(
+            "no Triton to compare with: name a script that starts one in TRITON_SCRIPT, or give "
+            "the addresses of a running one with --triton"
+        )
     with _repository(models) as folder:
         ports = dict(zip(("HTTP_PORT", "GRPC_PORT", "METRICS_PORT"), free_ports(3), strict=True))
         environment = {name: str(port) for name, port in ports.items()}
