@@ -197,6 +197,9 @@ class Calls:
     def model(self, name: str, version: int = -1, namespace: str = "") -> Part:
         return self._part
 
+    def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> None:
+        return None
+
 
 def _config(head: str, scheduling: str) -> pb.ModelConfig:
     return text_format.Parse(head + _IO + scheduling, pb.ModelConfig())
