@@ -15,7 +15,7 @@ from tests.system.conch import RunningConch
 
 pytestmark = pytest.mark.redis
 
-DEMO_MODELS = {"file_type", "speech_detector", "text_recognizer", "word_stats"}
+DEMO_MODELS = {"file_type", "ocr", "speech_detector", "text_recognizer", "word_stats"}
 QUESTION = {
     "inputs": [{"name": "TEXT", "datatype": "BYTES", "shape": [1, 1], "data": ["so far so good"]}]
 }
