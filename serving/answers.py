@@ -17,6 +17,7 @@ from serving.instance.base import Batch
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
 from serving.response import InferenceResponse
+from serving.response_stats import ResponseStats
 from serving.stats import ModelStats
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class Answers:
         """Accepted and not answered for good."""
         self._checks = checks
         self._stats = stats
+        self._responses = stats.responses
+        self._first_response = stats.first_response
         self._clock = clock
         self._drained: asyncio.Future[None] | None = None
 
@@ -73,8 +76,11 @@ class Answers:
         """`request.deliver` of every accepted request."""
         if request not in self.open:
             return  # it was abandoned, and its answer comes after all
-        if response.error is None:
-            response = self._processed(request, response)
+        if self._responses is None:
+            if response.error is None:
+                response = self._processed(request, response)
+        else:
+            response = self._one_of_many(self._responses, request, response)
         if request.trace is not None:
             request.trace.record(request, response)
         if response.is_final:
@@ -86,6 +92,18 @@ class Answers:
             if self._drained is not None and not self.open and not self._drained.done():
                 self._drained.set_result(None)
         call_back(request, response)
+
+    def _one_of_many(
+        self, stats: ResponseStats, request: InferenceRequest, response: InferenceResponse
+    ) -> InferenceResponse:
+        came_ns = self._clock.now_ns()
+        if response.error is None:
+            response = self._processed(request, response)
+        now_ns = self._clock.now_ns()
+        is_first = stats.record(request, response, came_ns, now_ns)
+        if is_first and self._first_response is not None:
+            self._first_response.add(now_ns - request.times.request_start_ns)
+        return response
 
     def _processed(
         self, request: InferenceRequest, response: InferenceResponse
@@ -118,6 +136,8 @@ class Answers:
         if response.error is not None:
             self._stats.record_failure(response.error.failure_reason, total_ns)
             return
+        if self._first_response is not None and self._responses is None:
+            self._first_response.add(total_ns)
         if times.cache_hit_ns:
             queued_ns = times.cache_start_ns - times.queue_start_ns
             self._stats.record_cache_hit(total_ns, queued_ns, times.cache_hit_ns)

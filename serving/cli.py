@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from serving import metrics_config
 from serving.cli_absent import NOT_YET
 from serving.cli_forms import Option, OptionError
 from serving.cli_frontends import NO_EFFECT, frontend_options
@@ -194,6 +195,7 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         cache=cache,
         rate_limit=values.get("rate-limit", default.rate_limit),
         rate_limit_resources=limits,
+        metrics_config=metrics_config.combined(values.all("metrics-config")),
         cloud=_cloud_options(values),
     )
     return options, warnings

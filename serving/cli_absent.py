@@ -11,7 +11,6 @@ NOT_YET: frozenset[str] = frozenset(
         "allow-vertex-ai",
         "cuda-virtual-address-size",
         "enable-peer-access",
-        "metrics-config",
         "min-supported-compute-capability",
         "repoagent-directory",
         "reuse-grpc-port",

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serving import restrictions
+from serving import metrics_config, restrictions
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path, port, regex
 from serving.cli_trace import trace_settings
+from serving.errors import InvalidArgumentError
 from serving.options import FrontendOptions, GrpcOptions
 from serving.restrictions import Restriction
 
@@ -28,6 +29,13 @@ def restriction(text: str) -> Restriction:
         return restrictions.parse(text)
     except ValueError as error:
         raise OptionError(str(error)) from None
+
+
+def metrics_setting(text: str) -> metrics_config.Setting:
+    try:
+        return metrics_config.parse_setting(text)
+    except InvalidArgumentError as error:
+        raise OptionError(error.message) from None
 
 
 def compression_level(text: str) -> int:
@@ -188,6 +196,15 @@ FRONTEND_OPTIONS: Sequence[Option] = (
         "<milliseconds>",
         "How old figures of devices and machine may be. Default: 2000.",
         integer(1, _INT32_MAX),
+    ),
+    Option(
+        "metrics-config",
+        "Metrics",
+        "<key>=<value>",
+        "counter_latencies (true), histogram_latencies (false), summary_latencies (false), "
+        "summary_quantiles (<quantile>:<error>,...). Repeatable.",
+        metrics_setting,
+        is_repeatable=True,
     ),
 )
 

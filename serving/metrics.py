@@ -2,42 +2,31 @@
 
 Pure: what to show is passed in, nothing is registered. A model's series appear when it is loaded
 and go when it is unloaded, because only the models passed in are shown. Loop thread.
-Source: spec metrics.md 6.1 (MET-001 to MET-040).
+Source: spec metrics.md 6.1 (MET-001 to MET-050).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from serving.metrics_config import MetricsConfig
 from serving.metrics_counters import (
     CacheCounters,
     GpuCounters,
     HostCounters,
     ModelCounters,
     ResourceCounters,
+    ServerCounters,
 )
+from serving.metrics_family import Family, escape
+from serving.metrics_latencies import Rows, latency_families
 from serving.stats import LATENCY_BOUNDS_US, StatsSnapshot
 
+_DEFAULT = MetricsConfig()
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
 _LATENCY_STEP = 4
 """Every fourth bound is shown, a factor of two apart; the buckets between are summed up."""
-
-
-class _Family:
-    """Lines of one metric family; none at all when it has no series."""
-
-    def __init__(self, name: str, kind: str, text: str) -> None:
-        self.name = name
-        self._head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
-        self._lines: list[str] = []
-
-    def add(self, labels: str, value: float, suffix: str = "") -> None:
-        braces = f"{{{labels}}}" if labels else ""
-        self._lines.append(f"{self.name}{suffix}{braces} {_number(value)}\n")
-
-    def __str__(self) -> str:
-        return self._head + "".join(self._lines) if self._lines else ""
 
 
 def render(
@@ -45,56 +34,56 @@ def render(
     gpus: Sequence[GpuCounters] = (),
     host: HostCounters | None = None,
     *,
+    server: ServerCounters | None = None,
     cache: CacheCounters | None = None,
     resources: Sequence[ResourceCounters] = (),
+    config: MetricsConfig = _DEFAULT,
 ) -> str:
     """The whole page."""
     rows = [(model, _labels(model), model.snapshot()) for model in models]
     families = [
         *_request_families(rows),
-        *_duration_families(rows),
+        *latency_families(rows, config),
         *_conch_families(rows),
         *_sequence_families(rows),
-        *_cached_families(rows),
         *_cache_families(cache),
         *_turn_families(rows, resources),
         *_gpu_families(gpus),
     ]
+    if server is not None:
+        families += _server_families(server)
     if host is not None:
         families += _host_families(host)
     return "".join(map(str, families))
 
 
-_Rows = list[tuple[ModelCounters, str, StatsSnapshot]]
-
-
-def _request_families(rows: _Rows) -> list[_Family]:
-    success = _Family(
+def _request_families(rows: Rows) -> list[Family]:
+    success = Family(
         "nv_inference_request_success",
         "counter",
         "Number of successful inference requests, all batch sizes",
     )
-    failure = _Family(
+    failure = Family(
         "nv_inference_request_failure",
         "counter",
         "Number of failed inference requests, all batch sizes",
     )
-    count = _Family(
+    count = Family(
         "nv_inference_count",
         "counter",
         "Number of inferences performed (does not include cached requests)",
     )
-    executions = _Family(
+    executions = Family(
         "nv_inference_exec_count",
         "counter",
         "Number of model executions performed (does not include cached requests)",
     )
-    pending = _Family(
+    pending = Family(
         "nv_inference_pending_request_count",
         "gauge",
         "Instantaneous number of pending requests awaiting execution per-model",
     )
-    load = _Family("nv_model_load_duration_secs", "gauge", "Model load time in seconds")
+    load = Family("nv_model_load_duration_secs", "gauge", "Model load time in seconds")
     for model, labels, snapshot in rows:
         success.add(labels, snapshot.success.count)
         for reason, failures in snapshot.failures.items():
@@ -106,55 +95,41 @@ def _request_families(rows: _Rows) -> list[_Family]:
     return [success, failure, count, executions, pending, load]
 
 
-def _duration_families(rows: _Rows) -> list[_Family]:
-    families = []
-    for stage, field, text in (
-        ("request", "success", "Cumulative inference request duration in microseconds"),
-        ("queue", "queue", "Cumulative inference queuing duration in microseconds"),
-        ("compute_input", "compute_input", "Cumulative compute input duration in microseconds"),
-        ("compute_infer", "compute_infer", "Cumulative compute inference duration in microseconds"),
-        ("compute_output", "compute_output", "Cumulative compute output duration in microseconds"),
-    ):
-        family = _Family(f"nv_inference_{stage}_duration_us", "counter", text)
-        for _, labels, snapshot in rows:
-            duration = getattr(snapshot, field).total_ns
-            if stage == "request":
-                duration += snapshot.fail.total_ns
-            family.add(labels, duration // 1000)
-        families.append(family)
-    return families
-
-
-def _conch_families(rows: _Rows) -> list[_Family]:
-    latency = _Family(
+def _conch_families(rows: Rows) -> list[Family]:
+    latency = Family(
         "conch_request_latency_us",
         "histogram",
         "Duration of successful requests in microseconds",
     )
-    batches = _Family("conch_batch_size", "histogram", "Executed batch sizes")
-    reasons = _Family("conch_batch_close_total", "counter", "Executions by why the batch closed")
-    invalid = _Family(
+    batches = Family("conch_batch_size", "histogram", "Executed batch sizes")
+    reasons = Family("conch_batch_close_total", "counter", "Executions by why the batch closed")
+    invalid = Family(
         "conch_invalid_requests_total", "counter", "Requests refused before they were queued"
     )
-    queued = _Family("conch_queue_depth", "gauge", "Requests that wait for execution")
-    inflight = _Family("conch_inflight_requests", "gauge", "Requests that wait or execute")
-    instances = _Family("conch_model_instances", "gauge", "Instances that take requests")
+    queued = Family("conch_queue_depth", "gauge", "Requests that wait for execution")
+    inflight = Family("conch_inflight_requests", "gauge", "Requests that wait or execute")
+    instances = Family("conch_model_instances", "gauge", "Instances that take requests")
+    memory = Family(
+        "conch_model_process_bytes", "gauge", "Memory that the model's own processes do not share"
+    )
     for model, labels, snapshot in rows:
         _add_latency(latency, labels, snapshot)
         _add_batches(batches, labels, snapshot)
         for reason, count in sorted(snapshot.close_reasons.items()):
-            reasons.add(f'{labels},reason="{_escape(reason)}"', count)
+            reasons.add(f'{labels},reason="{escape(reason)}"', count)
         invalid.add(labels, snapshot.invalid_count)
         queued.add(labels, model.queued_count)
         inflight.add(labels, model.inflight_count)
         instances.add(labels, model.instance_count)
-    return [latency, batches, reasons, invalid, queued, inflight, instances]
+        if model.process_bytes is not None:
+            memory.add(labels, model.process_bytes)
+    return [latency, batches, reasons, invalid, queued, inflight, instances, memory]
 
 
-def _sequence_families(rows: _Rows) -> list[_Family]:
-    slots = _Family("conch_sequence_slots", "gauge", "Sequences that can be served at a time")
-    active = _Family("conch_active_sequences", "gauge", "Sequences that own a slot")
-    backlog = _Family("conch_backlog_sequences", "gauge", "Sequences that wait for a slot")
+def _sequence_families(rows: Rows) -> list[Family]:
+    slots = Family("conch_sequence_slots", "gauge", "Sequences that can be served at a time")
+    active = Family("conch_active_sequences", "gauge", "Sequences that own a slot")
+    backlog = Family("conch_backlog_sequences", "gauge", "Sequences that wait for a slot")
     for model, labels, _ in rows:
         if (usage := model.slot_usage) is not None:
             slots.add(labels, usage.slots)
@@ -163,29 +138,7 @@ def _sequence_families(rows: _Rows) -> list[_Family]:
     return [slots, active, backlog]
 
 
-def _cached_families(rows: _Rows) -> list[_Family]:
-    hits = _Family("nv_cache_num_hits_per_model", "counter", "Number of cache hits per model")
-    misses = _Family("nv_cache_num_misses_per_model", "counter", "Number of cache misses per model")
-    hit_us = _Family(
-        "nv_cache_hit_duration_per_model",
-        "counter",
-        "Total cache hit duration per model, in microseconds",
-    )
-    miss_us = _Family(
-        "nv_cache_miss_duration_per_model",
-        "counter",
-        "Total cache miss (insert+lookup) duration per model, in microseconds",
-    )
-    for model, labels, snapshot in rows:
-        if model.is_cached:
-            hits.add(labels, snapshot.cache_hit.count)
-            misses.add(labels, snapshot.cache_miss.count)
-            hit_us.add(labels, snapshot.cache_hit.total_ns // 1000)
-            miss_us.add(labels, snapshot.cache_miss.total_ns // 1000)
-    return [hits, misses, hit_us, miss_us]
-
-
-def _cache_families(cache: CacheCounters | None) -> list[_Family]:
+def _cache_families(cache: CacheCounters | None) -> list[Family]:
     if cache is None:
         return []
     figures: list[tuple[str, str, str, float]] = [
@@ -211,20 +164,20 @@ def _cache_families(cache: CacheCounters | None) -> list[_Family]:
         ]
     families = []
     for name, kind, text, value in figures:
-        family = _Family(name, kind, text)
+        family = Family(name, kind, text)
         family.add("", value)
         families.append(family)
     return families
 
 
-def _turn_families(rows: _Rows, resources: Sequence[ResourceCounters]) -> list[_Family]:
-    waiting = _Family(
+def _turn_families(rows: Rows, resources: Sequence[ResourceCounters]) -> list[Family]:
+    waiting = Family(
         "conch_rate_limit_waiting", "gauge", "Instances that have work and wait for resources"
     )
-    waits = _Family(
+    waits = Family(
         "conch_rate_limit_waits_total", "counter", "Executions that had to wait for resources"
     )
-    waited = _Family(
+    waited = Family(
         "conch_rate_limit_wait_us_total", "counter", "Waits for resources in microseconds"
     )
     for model, labels, _ in rows:
@@ -232,17 +185,17 @@ def _turn_families(rows: _Rows, resources: Sequence[ResourceCounters]) -> list[_
             waiting.add(labels, turns.waiting_count)
             waits.add(labels, turns.waits.count)
             waited.add(labels, turns.waits.total_ns // 1000)
-    capacity = _Family("conch_rate_limit_capacity", "gauge", "How much there is of a resource")
-    used = _Family("conch_rate_limit_used", "gauge", "How much of a resource is in use")
+    capacity = Family("conch_rate_limit_capacity", "gauge", "How much there is of a resource")
+    used = Family("conch_rate_limit_used", "gauge", "How much of a resource is in use")
     for item in resources:
         device = "all" if item.device is None else item.device
-        labels = f'resource="{_escape(item.name)}",device="{device}"'
+        labels = f'resource="{escape(item.name)}",device="{device}"'
         capacity.add(labels, item.capacity)
         used.add(labels, item.used)
     return [waiting, waits, waited, capacity, used]
 
 
-def _add_latency(family: _Family, labels: str, snapshot: StatsSnapshot) -> None:
+def _add_latency(family: Family, labels: str, snapshot: StatsSnapshot) -> None:
     seen = 0
     for index, (bound, count) in enumerate(
         zip(LATENCY_BOUNDS_US, snapshot.latency_buckets, strict=False)
@@ -255,7 +208,7 @@ def _add_latency(family: _Family, labels: str, snapshot: StatsSnapshot) -> None:
     family.add(labels, sum(snapshot.latency_buckets), "_count")
 
 
-def _add_batches(family: _Family, labels: str, snapshot: StatsSnapshot) -> None:
+def _add_batches(family: Family, labels: str, snapshot: StatsSnapshot) -> None:
     largest = max(snapshot.batches, default=0)
     bound = 1
     while True:
@@ -271,7 +224,7 @@ def _add_batches(family: _Family, labels: str, snapshot: StatsSnapshot) -> None:
     family.add(labels, total, "_count")
 
 
-def _gpu_families(gpus: Sequence[GpuCounters]) -> list[_Family]:
+def _gpu_families(gpus: Sequence[GpuCounters]) -> list[Family]:
     families = []
     for name, kind, field, text in (
         ("nv_gpu_utilization", "gauge", "utilization", "GPU utilization rate [0.0 - 1.0)"),
@@ -286,40 +239,62 @@ def _gpu_families(gpus: Sequence[GpuCounters]) -> list[_Family]:
             "GPU energy consumption in joules since the driver started",
         ),
     ):
-        family = _Family(name, kind, text)
+        family = Family(name, kind, text)
         for gpu in gpus:
             value = getattr(gpu, field)
             if value is not None:
-                family.add(f'gpu_uuid="{_escape(gpu.uuid)}"', value)
+                family.add(f'gpu_uuid="{escape(gpu.uuid)}"', value)
         families.append(family)
     return families
 
 
-def _host_families(host: HostCounters) -> list[_Family]:
-    utilization = _Family("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]")
+def _host_families(host: HostCounters) -> list[Family]:
+    utilization = Family("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]")
     utilization.add("", host.cpu_utilization)
-    total = _Family("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes")
+    total = Family("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes")
     total.add("", host.memory_total_bytes)
-    used = _Family("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes")
+    used = Family("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes")
     used.add("", host.memory_used_bytes)
     return [utilization, total, used]
+
+
+def _pool_families() -> list[Family]:
+    """Nothing is pinned: the runtimes stage their own copies. The pool's size is therefore 0."""
+    total = Family(
+        "nv_pinned_memory_pool_total_bytes",
+        "gauge",
+        "Pinned memory pool total memory size, in bytes",
+    )
+    used = Family(
+        "nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size, in bytes"
+    )
+    for family in (total, used):
+        family.add("", 0)
+    return [total, used]
+
+
+def _server_families(server: ServerCounters) -> list[Family]:
+    resident = Family(
+        "conch_server_resident_bytes", "gauge", "Resident memory of the server's own process"
+    )
+    resident.add("", server.resident_bytes)
+    changes = Family(
+        "conch_model_state_changes_total", "counter", "Versions of models that came to a state"
+    )
+    for state, count in sorted(server.state_changes.items()):
+        changes.add(f'state="{escape(state)}"', count)
+    return [*_pool_families(), resident, changes]
 
 
 def _labels(model: ModelCounters) -> str:
     pairs = [("model", model.name), ("version", str(model.version))]
     if model.namespace:
         pairs.insert(1, ("namespace", model.namespace))
+    if model.gpu_uuid:
+        pairs.append(("gpu_uuid", model.gpu_uuid))
     pairs += [(f"_{key}", value) for key, value in sorted(model.metric_tags.items())]
-    return ",".join(f'{_label_name(key)}="{_escape(value)}"' for key, value in pairs)
+    return ",".join(f'{_label_name(key)}="{escape(value)}"' for key, value in pairs)
 
 
 def _label_name(text: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text)
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6f}"

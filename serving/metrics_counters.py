@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from serving.latencies import Histogram, Summaries
 from serving.stats import StatsSnapshot
 
 
@@ -52,7 +53,31 @@ class ModelCounters(Protocol):
     def slot_usage(self) -> SlotCounters | None:
         """None where the model serves no sequences."""
 
+    @property
+    def gpu_uuid(self) -> str:
+        """Of the GPU that its instances sit on; empty where that is none, or several."""
+
+    @property
+    def process_bytes(self) -> int | None:
+        """Memory of its instance processes; None where it has none."""
+
+    @property
+    def first_response(self) -> Histogram | None:
+        """None where it is not kept."""
+
+    @property
+    def summaries(self) -> Summaries | None:
+        """None where they are not kept."""
+
     def snapshot(self) -> StatsSnapshot: ...
+
+
+class ServerCounters(Protocol):
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def state_changes(self) -> Mapping[str, int]:
+        """State -> how many versions came to it."""
 
 
 class WaitCounters(Protocol):

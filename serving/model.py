@@ -27,7 +27,9 @@ from serving.errors import (
 from serving.instance.base import InstanceHost
 from serving.instance.turns import Turns
 from serving.instance_set import InstanceChange, InstanceSet
+from serving.latencies import stats_of
 from serving.leases import Leases
+from serving.process_memory import private_bytes
 from serving.request import InferenceRequest
 from serving.request_checks import RequestChecks
 from serving.scheduling import caching
@@ -38,7 +40,7 @@ from serving.scheduling.sequence.lanes import SlotUsage
 from serving.scheduling.sequence.scheduler import SequenceBatcher
 from serving.scheduling.sequence.state import ImplicitState
 from serving.services import ModelServices
-from serving.stats import ModelStats, statistics_json
+from serving.stats import statistics_json
 
 logger = logging.getLogger(__name__)
 _CLOSE_S = 10.0
@@ -66,7 +68,7 @@ class Model:
         """The repository, where --model-namespacing is on; set by the loader."""
         self.spec: ModelSpec = context.spec
         self.config: pb.ModelConfig = context.config
-        self.stats = ModelStats()
+        self.stats = stats_of(context.spec, services.metrics_config)
         self.load_duration_s = 0.0
         self.leases = Leases()
         """Taken by requests of ensembles that this model will be asked for."""
@@ -213,7 +215,9 @@ class Model:
         """Its row of "model_stats". `rate_limit` is Conch's own: what instances have waited for
         resources, and for which they wait now.
         """
-        row = statistics_json(self.name, self.version, self.stats.snapshot())
+        row = statistics_json(self.name, self.version, self.stats)
+        if (size := self.process_bytes) is not None:
+            row["memory_usage"] = [{"type": "CPU", "id": 0, "byte_size": size}]
         if self.turns is not None:
             row["rate_limit"] = self.turns.as_json()
         return row
@@ -236,6 +240,12 @@ class Model:
     def hosts(self) -> Collection[InstanceHost]:
         """The instances that take requests."""
         return self._pool.hosts
+
+    @property
+    def process_bytes(self) -> int | None:
+        """What its instance processes have for themselves; None where it has none."""
+        pids = [pid for host in self._pool.hosts if (pid := getattr(host, "pid", None))]
+        return sum(map(private_bytes, pids)) if pids else None
 
     def labels_of(self, output_name: str) -> list[str]:
         """Lines of the output's label file; empty where it has none, and where its part has none

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.host_policies import HostPolicy
+from serving.metrics_config import MetricsConfig
 from serving.restrictions import Restriction
 
 
@@ -82,6 +83,8 @@ class ServerOptions:
     """Where each model has a log of its own; None for none."""
     host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     """Name -> where instances that use it run."""
+    metrics_config: MetricsConfig = MetricsConfig()
+    """Which latency families are kept and shown."""
     cloud: CloudOptions = field(default_factory=CloudOptions)
 
 
@@ -148,6 +151,34 @@ class TraceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SageMakerOptions:
+    """The routes that Amazon SageMaker calls, on a port of their own."""
+
+    is_allowed: bool = False
+    address: str = "127.0.0.1"
+    port: int = 8080
+    ping_mode: str = "ready"
+    """What /ping tells: "live" or "ready"."""
+    default_model: str = ""
+    """Whom /invocations goes to; empty: the only model."""
+    inference_type: str = "infer"
+    """What /invocations is: "infer", "generate" or "generate_stream"."""
+
+
+@dataclass(frozen=True, slots=True)
+class VertexOptions:
+    """The routes that Vertex AI calls, on a port of their own."""
+
+    is_allowed: bool = False
+    address: str = "127.0.0.1"
+    port: int = 8080
+    predict_route: str = ""
+    health_route: str = ""
+    default_model: str = ""
+    """Whom predictions go to; empty: the only model."""
+
+
+@dataclass(frozen=True, slots=True)
 class FrontendOptions:
     """Where the core listens. Port 0 takes a free one."""
 
@@ -159,6 +190,12 @@ class FrontendOptions:
     http_max_body_size: int = 2 * 1024 * 1024 * 1024
     http_header_forward_pattern: str = ""
     http_restricted: tuple[Restriction, ...] = ()
+    allow_openai: bool = True
+    """Serve /v1/... as OpenAI does, on the HTTP port."""
+    openai_default_max_tokens: int = 16
+    """Of requests that name no number."""
+    sagemaker: SageMakerOptions = SageMakerOptions()
+    vertex: VertexOptions = VertexOptions()
     allow_client_shm: bool = False
     """Callers on this machine may register shared memory for tensors to be read and written in."""
     trace: TraceSettings = field(default_factory=TraceSettings)

@@ -371,9 +371,8 @@ class ModelServer:
     def _names_at_start(self) -> Iterable[str] | None:
         """None: all."""
         options = self.options
-        if options.model_control_mode is not ControlMode.EXPLICIT or options.load_models == ("*",):
-            return None
-        return options.load_models
+        is_explicit = options.model_control_mode is ControlMode.EXPLICIT
+        return options.load_models if is_explicit and options.load_models != ("*",) else None
 
     def _start_polling(self, manager: RepositoryManager) -> asyncio.Task[None]:
         poller = Poller(manager, self.options.repository_poll_secs)

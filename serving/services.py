@@ -18,6 +18,7 @@ from serving.custom_metrics import CustomMetrics
 from serving.host_policies import HostPolicy
 from serving.instance.base import InstanceHost
 from serving.leases import Leases
+from serving.metrics_config import MetricsConfig
 from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 
@@ -111,3 +112,5 @@ class ModelServices:
     """None where a model stands alone (benchmarks, tools)."""
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
     """Those that models make themselves."""
+    metrics_config: MetricsConfig = MetricsConfig()
+    """Which latencies are kept besides."""

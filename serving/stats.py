@@ -14,9 +14,13 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from serving.errors import FailureReason
+
+if TYPE_CHECKING:
+    from serving.latencies import Histogram, Summaries
+    from serving.response_stats import ResponseStats
 
 _STEPS_PER_DOUBLING = 4
 _LARGEST_US = 120_000_000
@@ -164,7 +168,17 @@ class _Batches:
 class ModelStats:
     """Counters of one model version. Loop thread only."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        responses: ResponseStats | None = None,
+        first_response: Histogram | None = None,
+        summaries: Summaries | None = None,
+    ) -> None:
+        """What is None is not kept; `serving.latencies.stats_of` knows what is wanted."""
+        self.responses = responses
+        self.first_response = first_response
+        self.summaries = summaries
         self._last_inference_ms = 0
         self._inference_count = self._execution_count = 0
         self._success_count = self._success_ns = 0
@@ -188,25 +202,28 @@ class ModelStats:
         batch_size: int = 1,
     ) -> None:
         """One request with `batch_size` batch items answered. All durations in nanoseconds."""
-        self._success_count += 1
         self._inference_count += batch_size
-        self._success_ns += total_ns
-        self._queue_ns += queue_ns
         self._input_ns += input_ns
         self._infer_ns += infer_ns
         self._output_ns += output_ns
-        self._buckets[bisect_left(LATENCY_BOUNDS_US, total_ns // 1000)] += 1
+        self._count_success(total_ns, queue_ns)
+        if self.summaries is not None:
+            self.summaries.record_success(total_ns, queue_ns, input_ns, infer_ns, output_ns)
 
     def record_cache_hit(self, total_ns: int, queue_ns: int, lookup_ns: int) -> None:
         """One request answered out of the response cache: it succeeded, and nothing computed."""
         self._hit_count += 1
         self._hit_ns += lookup_ns
-        self.record_success(total_ns, queue_ns, 0, 0, 0, batch_size=0)
+        self._count_success(total_ns, queue_ns)
+        if self.summaries is not None:
+            self.summaries.record_cache_hit(total_ns, queue_ns, lookup_ns)
 
     def record_cache_miss(self, took_ns: int) -> None:
         """One request that the cache could not answer; `took_ns`: looking up and keeping."""
         self._miss_count += 1
         self._miss_ns += took_ns
+        if self.summaries is not None:
+            self.summaries.record_cache_miss(took_ns)
 
     def record_failure(self, reason: FailureReason, total_ns: int) -> None:
         """One request that a scheduler or a model failed."""
@@ -238,6 +255,12 @@ class ModelStats:
         if close_reason:
             self._close_reasons[close_reason] = self._close_reasons.get(close_reason, 0) + 1
 
+    def _count_success(self, total_ns: int, queue_ns: int) -> None:
+        self._success_count += 1
+        self._success_ns += total_ns
+        self._queue_ns += queue_ns
+        self._buckets[bisect_left(LATENCY_BOUNDS_US, total_ns // 1000)] += 1
+
     def snapshot(self) -> StatsSnapshot:
         count = self._success_count
         computed = count - self._hit_count
@@ -265,11 +288,12 @@ class ModelStats:
         )
 
 
-def statistics_json(name: str, version: int, snapshot: StatsSnapshot) -> dict[str, Any]:
+def statistics_json(name: str, version: int, stats: ModelStats) -> dict[str, Any]:
     """One row of "model_stats". Source: spec HTTP-F.
 
     `batch_close_reasons` is Conch's own: why executed batches closed -> how often.
     """
+    snapshot = stats.snapshot()
     batches = []
     for size, item in snapshot.batches.items():
         batches.append(
@@ -291,7 +315,7 @@ def statistics_json(name: str, version: int, snapshot: StatsSnapshot) -> dict[st
             stage: getattr(snapshot, stage).as_json()
             for stage in (*stages, "cache_hit", "cache_miss")
         },
-        "response_stats": {},
+        "response_stats": {} if stats.responses is None else stats.responses.as_json(),
         "batch_stats": batches,
         "batch_close_reasons": dict(snapshot.close_reasons),
         "memory_usage": [],

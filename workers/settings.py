@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from serving import host_policies
+from serving import host_policies, metrics_config
 from serving.cache.settings import combined, parse_setting
 from serving.errors import InvalidArgumentError
 from serving.host_policies import HostPolicy
+from serving.metrics_config import MetricsConfig
 from serving.options import CacheOptions, CloudOptions, ControlMode, FrontendOptions, ServerOptions
 from serving.rate_limiter import limits_of, parse_mode, parse_resource
 from serving.repository.cloud import url as cloud_url
@@ -122,6 +123,7 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         cache=_cache_options(env),
         rate_limit=_parsed(env, "CONCH_RATE_LIMIT", parse_mode) or False,
         rate_limit_resources=_resource_limits(env),
+        metrics_config=_metrics_config(env),
         host_policies=_host_policies(env),
         backend_directory=Path(backend_directory) if backend_directory else None,
         backend_config=_backend_config(env),
@@ -148,6 +150,18 @@ def _resource_limits(env: Mapping[str, str]) -> Mapping[tuple[str, int | None], 
         lambda text: limits_of(map(parse_resource, _items(text))),
     )
     return limits or {}
+
+
+def _metrics_config(env: Mapping[str, str]) -> MetricsConfig:
+    """As several --metrics-config, separated by ';'."""
+    return (
+        _parsed(
+            env,
+            "CONCH_METRICS_CONFIG",
+            lambda text: metrics_config.combined(map(metrics_config.parse_setting, _items(text))),
+        )
+        or MetricsConfig()
+    )
 
 
 def _items(text: str) -> list[str]:

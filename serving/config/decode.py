@@ -126,6 +126,8 @@ class ModelSpec:
     """Of a model whose scheduler is ENSEMBLE."""
     batch_inputs: tuple[BatchInput, ...] = ()
     batch_outputs: tuple[BatchOutput, ...] = ()
+    histogram_buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Metric family -> upper bounds, rising (model_metrics)."""
 
     @property
     def has_batch_axis(self) -> bool:
@@ -186,6 +188,10 @@ def decode(config: pb.ModelConfig) -> ModelSpec:
         ensemble=scheduling.ensemble(config.ensemble_scheduling),
         batch_inputs=tuple(map(scheduling.batch_input, config.batch_input)),
         batch_outputs=tuple(map(scheduling.batch_output, config.batch_output)),
+        histogram_buckets={
+            item.metric_identifier.family: tuple(sorted(set(item.histogram_options.buckets)))
+            for item in config.model_metrics.metric_control
+        },
     )
 
 

@@ -15,7 +15,6 @@ _NO_STAGING = "the runtime moves data between host and device itself"
 IGNORED: dict[str, tuple[str, str]] = {
     "runtime": ("CFG-004", _NO_NATIVE),
     "cc_model_filenames": ("CFG-015", "the default model file is used on every device"),
-    "model_metrics": ("CFG-023", "histograms keep their default buckets"),
     "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
     "sequence_batching.state.use_same_buffer_for_input_output": (
         "CFG-012",

@@ -194,6 +194,10 @@ def _check_cache(report: Report) -> None:
         )
 
 
+FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+"""The histogram whose buckets a config may set; shown with --metrics-config."""
+
+
 def _check_metrics(report: Report) -> None:
     for index, control in enumerate(report.config.model_metrics.metric_control):
         path = f"model_metrics.metric_control[{index}]"
@@ -213,6 +217,13 @@ def _check_metrics(report: Report) -> None:
                 "name a metric family and its buckets, or remove the entry",
                 code="VAL-38",
                 edit=report.mend.remove(path),
+            )
+        elif control.metric_identifier.family != FIRST_RESPONSE:
+            report.note(
+                path,
+                f"'{control.metric_identifier.family}' is no histogram of this server: buckets can "
+                f"be set for '{FIRST_RESPONSE}'",
+                code="CFG-023",
             )
 
 

@@ -6,7 +6,9 @@ Source: spec HTTP-020, metrics.md 6.1.
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +24,14 @@ from serving.frontends.http_messages import (
     text_error,
 )
 from serving.options import FrontendOptions
+from serving.process_memory import resident_bytes
 from serving.stats import StatsSnapshot
 
 if TYPE_CHECKING:
     from serving.instance.turns import Turns
+    from serving.latencies import Histogram, Summaries
     from serving.model import Model
+    from serving.repository.states import IndexEntry
     from serving.scheduling.sequence.lanes import SlotUsage
     from serving.server import ModelServer
 
@@ -38,6 +43,7 @@ class MetricsRoutes:
         self._server = server
         self._options = options
         self._host = _HostSampler()
+        self._counts = _ServerCounts(server)
         self._gpus: Sequence[devices.GpuSample] = ()
         self._sampled_at = float("-inf")
 
@@ -67,8 +73,10 @@ class MetricsRoutes:
             models,
             self._gpus,
             host,
+            server=self._counts,
             cache=None if cache is None else cache.counters,
             resources=() if limiter is None else limiter.resources(),
+            config=self._server.options.metrics_config,
         )
         return page + self._server.custom_metrics.render()
 
@@ -123,8 +131,43 @@ class _Counters:
     def slot_usage(self) -> SlotUsage | None:
         return self._model.slot_usage
 
+    @property
+    def gpu_uuid(self) -> str:
+        groups = self._model.spec.instance_groups
+        used = {index for group in groups for index in group.gpus}
+        uuids = [gpu.uuid for gpu in devices.list_gpus() if gpu.index in used]
+        return uuids[0] if len(used) == len(uuids) == 1 else ""
+
+    @property
+    def process_bytes(self) -> int | None:
+        return self._model.process_bytes
+
+    @property
+    def first_response(self) -> Histogram | None:
+        return self._model.stats.first_response
+
+    @property
+    def summaries(self) -> Summaries | None:
+        return self._model.stats.summaries
+
     def snapshot(self) -> StatsSnapshot:
         return self._model.stats.snapshot()
+
+
+class _ServerCounts:
+    """The server's own process, and what became of versions of models since it opened its doors."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self.state_changes: Counter[str] = Counter()
+        server.add_state_listener(self._count)
+
+    @property
+    def resident_bytes(self) -> int:
+        return resident_bytes(os.getpid())
+
+    def _count(self, entry: IndexEntry) -> None:
+        if entry.state:
+            self.state_changes[entry.state] += 1
 
 
 class _HostSampler:

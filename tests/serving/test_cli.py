@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,32 @@ def test_resources_of_the_rate_limiter():
         parse("--rate-limit=on")
     with pytest.raises(cli.CommandLineError, match="given as 4 and as 3"):
         parse("--rate-limit-resource=R1:4", "--rate-limit-resource=r1:3")
+
+
+def test_metrics_config_chooses_the_latency_families():
+    """MET-010..012."""
+    config = parse(
+        "--metrics-config=counter_latencies=false",
+        "--metrics-config=summary_latencies=true",
+        "--metrics-config=summary_quantiles=0.9:0.01,0.5:0.05",
+    ).server.metrics_config
+
+    assert not config.counter_latencies
+    assert not config.histogram_latencies
+    assert config.summary_latencies
+    assert config.summary_quantiles == (0.5, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("summary_latencies", "expects <key>=<value>"),
+        ("latencies=true", "unknown key 'latencies'"),
+        ("summary_latencies=maybe", "expects true, false, 1 or 0"),
+        ("summary_quantiles=50:0.1", "'50:0.1' is not of the form <quantile>:<error>"),
+        ("summary_quantiles=0.5", "'0.5' is not of the form <quantile>:<error>"),
+    ],
+)
+def test_a_metrics_config_that_is_none_is_refused(text, told):
+    with pytest.raises(cli.CommandLineError, match=re.escape(told)):
+        parse(f"--metrics-config={text}")

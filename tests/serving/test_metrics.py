@@ -11,7 +11,9 @@ from serving.config.scheduling import RateLimit, Resource
 from serving.devices import GpuSample
 from serving.errors import FailureReason
 from serving.instance.turns import Turns
+from serving.latencies import Histogram, Summaries
 from serving.metrics import render
+from serving.metrics_config import MetricsConfig
 from serving.rate_limiter import RateLimiter
 from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import ModelStats, StatsSnapshot
@@ -38,7 +40,17 @@ class Counters:
     slot_usage: SlotUsage | None = None
     is_cached: bool = False
     turns: Turns | None = None
+    gpu_uuid: str = ""
+    process_bytes: int | None = None
     stats: ModelStats = field(default_factory=ModelStats)
+
+    @property
+    def first_response(self) -> Histogram | None:
+        return self.stats.first_response
+
+    @property
+    def summaries(self) -> Summaries | None:
+        return self.stats.summaries
 
     def snapshot(self) -> StatsSnapshot:
         return self.stats.snapshot()
@@ -194,3 +206,87 @@ def test_a_gpu_shows_only_what_it_reports() -> None:
 
 def test_no_models_and_no_gpus_are_an_empty_page() -> None:
     assert render([]) == ""
+
+
+def test_counter_latencies_can_be_left_out() -> None:
+    """MET-010."""
+    page = render([busy()], config=MetricsConfig(counter_latencies=False))
+
+    assert "_duration_us" not in page
+    assert "nv_cache_num_hits_per_model" not in page
+    assert "nv_inference_request_success" in page
+
+
+def test_the_histogram_of_first_responses_has_its_buckets() -> None:
+    """MET-011."""
+    model = Counters(stats=ModelStats(first_response=Histogram((100.0, 500.0, 2000.0, 5000.0))))
+    for milliseconds in (3, 100, 101, 9000):
+        model.stats.first_response.add(milliseconds * 1_000_000)
+
+    name, labels = "nv_inference_first_response_histogram_ms", 'model="m",version="2"'
+    page = render([model], config=MetricsConfig(histogram_latencies=True))
+
+    counts = [value(page, f'{name}_bucket{{{labels},le="{le}"}}') for le in (100, 500, 2000, 5000)]
+    assert counts == [2, 3, 3, 3]
+    assert value(page, f'{name}_bucket{{{labels},le="+Inf"}}') == 4
+    assert value(page, f"{name}_sum{{{labels}}}") == 9204
+    assert value(page, f"{name}_count{{{labels}}}") == 4
+    assert name not in render([model])
+
+
+def test_summaries_show_quantiles_of_each_stage() -> None:
+    """MET-012."""
+    model = Counters(stats=ModelStats(summaries=Summaries()))
+    for milliseconds in range(1, 101):
+        model.stats.record_success(milliseconds * 1_000_000, 7_000, 0, 0, 0)
+
+    labels = 'model="m",version="2"'
+    page = render([model, Counters(name="o")], config=MetricsConfig(summary_latencies=True))
+
+    assert value(page, f"nv_inference_request_summary_us_count{{{labels}}}") == 100
+    assert value(page, f"nv_inference_request_summary_us_sum{{{labels}}}") == 5_050_000
+    median = value(page, f'nv_inference_request_summary_us{{{labels},quantile="0.5"}}')
+    assert 50_000 / 1.19 < median < 50_000 * 1.19
+    assert value(page, f'nv_inference_queue_summary_us{{{labels},quantile="0.999"}}') <= 7
+    assert 'summary_us_count{model="o"' not in page
+
+
+def test_a_cached_model_has_summaries_of_hits_and_misses() -> None:
+    """MET-013; MET-012: and none of whole requests, which would mix the two."""
+    cached = Counters(is_cached=True, stats=ModelStats(summaries=Summaries()))
+    cached.stats.record_cache_hit(5_000, 1_000, 3_000)
+
+    labels = 'model="m",version="2"'
+    page = render([cached], config=MetricsConfig(summary_latencies=True))
+
+    assert value(page, f"nv_cache_hit_summary_per_model_count{{{labels}}}") == 1
+    assert value(page, f"nv_cache_hit_summary_per_model_sum{{{labels}}}") == 3
+    assert value(page, f"nv_cache_miss_summary_per_model_count{{{labels}}}") == 0
+    assert f'nv_cache_miss_summary_per_model{{{labels},quantile="0.5"}} NaN\n' in page
+    assert value(page, f"nv_inference_queue_summary_us_count{{{labels}}}") == 1
+    assert value(page, f"nv_inference_compute_infer_summary_us_count{{{labels}}}") == 0
+    assert "nv_inference_request_summary_us" not in page
+
+
+@dataclass
+class Server:
+    resident_bytes: int = 4096
+    state_changes: Mapping[str, int] = field(default_factory=lambda: {"READY": 2})
+
+
+def test_the_page_has_pools_process_and_load_events() -> None:
+    """MET-050: nothing is pinned, and dashboards find the pool with the size 0."""
+    page = render([Counters(process_bytes=8192)], server=Server())
+
+    assert value(page, "nv_pinned_memory_pool_total_bytes") == 0
+    assert value(page, "nv_pinned_memory_pool_used_bytes") == 0
+    assert value(page, "conch_server_resident_bytes") == 4096
+    assert value(page, 'conch_model_process_bytes{model="m",version="2"}') == 8192
+    assert value(page, 'conch_model_state_changes_total{state="READY"}') == 2
+
+
+def test_the_gpu_of_a_model_is_a_label_of_its_series() -> None:
+    page = render([Counters(gpu_uuid="GPU-1")])
+
+    labels = 'model="m",version="2",gpu_uuid="GPU-1"'
+    assert value(page, f"nv_inference_request_success{{{labels}}}") == 0

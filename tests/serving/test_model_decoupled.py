@@ -19,11 +19,14 @@ from serving.backends.base import (
     Placement,
 )
 from serving.clock import LoopClock
+from serving.metrics_config import MetricsConfig
 from serving.model import Model
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 from serving.services import ModelServices
 from tests.serving.loading import IDENTITY, context_of, infer, request_of
+
+DEFAULT_METRICS = MetricsConfig()
 
 
 class Counting(Backend, LoadedModel, ModelInstance):
@@ -54,11 +57,14 @@ class Counting(Backend, LoadedModel, ModelInstance):
         request.respond(InferenceResponse("m", 1, request.id, is_null=True))
 
 
-async def load(*, own_thread: bool, decoupled: bool) -> Model:
+async def load(
+    *, own_thread: bool, decoupled: bool, metrics: MetricsConfig = DEFAULT_METRICS
+) -> Model:
     text = IDENTITY + f"model_transaction_policy {{ decoupled: {str(decoupled).lower()} }}"
     clock = LoopClock(asyncio.get_running_loop())
     backend = Counting(own_thread=own_thread)
-    return await Model.load(context_of(text), backend, ModelServices(clock))
+    services = ModelServices(clock, metrics_config=metrics)
+    return await Model.load(context_of(text), backend, services)
 
 
 @pytest.mark.parametrize("own_thread", [False, True])

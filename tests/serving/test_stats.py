@@ -127,7 +127,7 @@ def test_the_json_row_has_the_fields_of_the_statistics_extension():
     stats.record_success(5000, 1, 2, 3, 4, batch_size=8)
     stats.record_execution(8, "full", 1, 2, 3)
 
-    row = statistics_json("m", 3, stats.snapshot())
+    row = statistics_json("m", 3, stats)
 
     assert (row["name"], row["version"], row["inference_count"]) == ("m", "3", 8)
     assert row["inference_stats"]["success"] == {"count": 1, "ns": 5000}

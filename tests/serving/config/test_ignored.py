@@ -11,10 +11,6 @@ from tests.serving.config.rules import BASE, IO, findings_of
 TEXTS = {
     "runtime": 'runtime: "lib.so"',
     "cc_model_filenames": 'cc_model_filenames { key: "8.0" value: "a.onnx" }',
-    "model_metrics": (
-        'model_metrics { metric_control { metric_identifier { family: "f" } '
-        "histogram_options { buckets: [1] } } }"
-    ),
     "instance_group.secondary_devices": "instance_group { secondary_devices { device_id: 0 } }",
     "batch_input": ('batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "A" }'),
     "batch_output": 'batch_output { target_name: "B" source_input: "A" }',
@@ -56,3 +52,16 @@ def test_what_onnxruntime_reads_is_not_noted_there():
     found = findings_of(f"{BASE} {IO} optimization {{ graph {{ level: 1 }} }}")
 
     assert not any("no effect" in item.message for item in found)
+
+
+def test_buckets_of_a_histogram_that_there_is_not_are_noted():
+    text = (
+        'model_metrics {{ metric_control {{ metric_identifier {{ family: "{}" }} '
+        "histogram_options {{ buckets: [1] }} }} }}"
+    )
+
+    known = findings_of(BASE + IO + text.format("nv_inference_first_response_histogram_ms"))
+    unknown = findings_of(BASE + IO + text.format("f"))
+
+    assert [item.code for item in known] == []
+    assert [(item.severity, item.code) for item in unknown] == [(Severity.NOTE, "CFG-023")]
