@@ -39,7 +39,7 @@ from serving.scheduling.factory import make_scheduler
 from serving.scheduling.sequence.lanes import SlotUsage
 from serving.scheduling.sequence.scheduler import SequenceBatcher
 from serving.scheduling.sequence.state import ImplicitState
-from serving.services import ModelServices
+from serving.services import ModelServices, ServedModel
 from serving.stats import statistics_json
 
 logger = logging.getLogger(__name__)
@@ -172,7 +172,11 @@ class Model:
     @property
     def has_ready_hook(self) -> bool:
         """The model itself has a say in whether it is ready; see `check_ready`."""
-        return any(host.has_ready_hook for host in self._pool.hosts)
+        return any(host.has_ready_hook for host in self._pool.hosts) or bool(self._hooked_parts)
+
+    @property
+    def _hooked_parts(self) -> list[ServedModel]:
+        return [] if self.ensemble is None else self.ensemble.hooked_parts()
 
     def check_ready(self) -> asyncio.Task[bool]:
         """Ask every instance; who asks meanwhile gets the same answer (PB-008)."""
@@ -182,7 +186,8 @@ class Model:
 
     async def _ask_ready(self) -> bool:
         answers = await asyncio.gather(
-            *(host.check_ready() for host in self._pool.hosts if host.is_ready)
+            *(host.check_ready() for host in self._pool.hosts if host.is_ready),
+            *(part.check_ready() for part in self._hooked_parts),
         )
         return self.is_ready and all(answers)
 

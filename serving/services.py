@@ -5,7 +5,7 @@ Made by ModelServer, handed on by the loader. Loop thread only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -45,6 +45,12 @@ class ServedModel(Protocol):
 
     @property
     def unready_reason(self) -> str: ...
+
+    @property
+    def has_ready_hook(self) -> bool:
+        """It has a say in whether it is ready."""
+
+    def check_ready(self) -> Awaitable[bool]: ...
 
     @property
     def ensemble(self) -> ServedEnsemble | None:

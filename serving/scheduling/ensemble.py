@@ -20,7 +20,7 @@ from serving.request import InferenceRequest
 from serving.scheduling.ensemble_parts import Binding, Parts
 from serving.scheduling.ensemble_plan import EnsemblePlan
 from serving.scheduling.ensemble_run import EnsembleRun, StepCall
-from serving.services import ModelCalls
+from serving.services import ModelCalls, ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,10 @@ class EnsembleScheduler:
     @property
     def unready_reason(self) -> str:
         return self._parts.unready_reason
+
+    def hooked_parts(self) -> list[ServedModel]:
+        """Parts that have a say in whether they are ready."""
+        return [model for model in self._parts.serving() if model.has_ready_hook]
 
     def labels_of(self, output: str) -> list[str]:
         """Inherited of the model that makes the output (SCH-094)."""

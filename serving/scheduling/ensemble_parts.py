@@ -7,6 +7,7 @@ Loop thread only. Source: spec SCH-080, SCH-083; behaviour after EnsembleContext
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,15 @@ class Parts:
             if reason:
                 return f"model '{step.model_name}' of step {step.index} is not ready: {reason}"
         return ""
+
+    def serving(self) -> list[ServedModel]:
+        """The parts that serve now, each once."""
+        found: dict[int, ServedModel] = {}
+        for step in self._plan.steps:
+            with contextlib.suppress(ServingError):
+                model = self._model(step)
+                found[id(model)] = model
+        return list(found.values())
 
     def labels_of(self, output: str) -> list[str]:
         """Those of the part that makes the output; empty where it has none, or is away."""

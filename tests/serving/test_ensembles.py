@@ -276,3 +276,26 @@ async def test_part_is_taken_from_the_own_repository_first_and_else_from_another
     await server.load_model("far")
     assert server.is_model_ready("one")
     await server.stop()
+
+
+async def test_ensemble_asks_the_part_that_has_a_say_in_whether_it_is_ready(server, tmp_path):
+    part = write_identity(tmp_path, "a")
+    config = (part / "config.pbtxt").read_text().replace('"identity"', '"python"')
+    (part / "config.pbtxt").write_text(config)
+    (part / "1" / "model.py").write_text(
+        "import pathlib\n"
+        "class TritonPythonModel:\n"
+        "    def is_ready(self):\n"
+        f"        return pathlib.Path({str(tmp_path)!r}, 'go').exists()\n"
+        "    def execute(self, requests):\n"
+        "        return []\n"
+    )
+    write_ensemble(tmp_path, "inner", "a")
+    write_ensemble(tmp_path, "outer", "inner")
+    await server.load_model("outer")
+
+    check = server.ready_check("outer")
+    assert check is not None
+    assert not await check
+    (tmp_path / "go").touch()
+    assert await server.ready_check("outer")
