@@ -46,11 +46,10 @@ def command(module: str, *arguments: object, interpreter: Interpreter | None = N
     if interpreter is None:
         options = ["-u", "-P", "-X", "faulthandler"]
         return [sys.executable, *options, "-m", module, *words]
-    paths = [_ROOT]
-    if interpreter.is_own_version:
-        paths += [item for item in sys.path if item.endswith(("site-packages", "dist-packages"))]
+    beside = [item for item in sys.path if item.endswith(("site-packages", "dist-packages"))]
+    paths = [_ROOT, *beside] if interpreter.is_own_version else [_ROOT]
     foreign = [interpreter.python, "-u", "-X", "faulthandler", _FOREIGN_START]
-    foreign += [os.pathsep.join(paths), module, *words]
+    foreign += [os.pathsep.join(paths), os.pathsep.join(beside), module, *words]
     if not interpreter.activate:
         return foreign
     return ["/bin/bash", "-c", _ACTIVATED, interpreter.activate, *foreign]

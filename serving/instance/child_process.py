@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from serving import child_program
 
@@ -99,6 +100,15 @@ class ChildProcess:
         self._out = _Lines(name, "stdout", logging.INFO, extra)
         self._err = _Lines(name, "stderr", logging.WARNING, extra)
         threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True).start()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds in memory now; 0 after its end."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def kill(self) -> None:
         """Kill the process and what it has started."""

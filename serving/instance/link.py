@@ -224,6 +224,7 @@ class InstanceLink:
         self._is_started = False
         if self._channel is None:
             return
+        freed = 0 if self._process is None else self._process.memory_bytes
         try:
             self._channel.send(wire.pack(wire.Kind.CLOSE, wire.Close()))
             await asyncio.wait((self._ended,), timeout=timeout_s)
@@ -237,6 +238,12 @@ class InstanceLink:
         finally:
             self.kill()
         await asyncio.shield(self._ended)
+        logger.info(
+            "the process has ended, %.1f MB came back model=%s instance=%s",
+            freed / 1e6,
+            self._model,
+            self._name,
+        )
 
     def kill(self) -> None:
         if self._process is not None:

@@ -58,12 +58,15 @@ class Turns:
 
     def start_one_of(self, hosts: Sequence[InstanceHost]) -> InstanceHost | None:
         """Whichever can; None: all of them wait. The one that has had the fewest turns is first."""
-        for host in sorted(hosts, key=self._weight):
-            if self.start(host):
+        ranked = sorted(hosts, key=self._weight)
+        for host in ranked:
+            if self.may_start(host) and self.start(host):
                 # The others had waited for the same work; they ask again if there is more.
                 for claim in self._claims.values():
                     self._limiter.pass_turn(claim)
                 return host
+        for host in ranked:
+            self.wait(host)
         return None
 
     def wait(self, host: InstanceHost) -> None:

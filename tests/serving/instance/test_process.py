@@ -362,3 +362,18 @@ async def test_the_list_of_processes_shows_which_instance_it_is(tmp_path: Path):
         command = Path(f"/proc/{host.pid}/cmdline").read_bytes().decode().split("\0")
 
     assert "m_0_0" in command
+
+
+async def test_the_memory_that_comes_back_with_the_end_of_a_process_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "serving.instance.link")
+    source = IDENTITY.replace(
+        "class Triton", "import numpy\nBIG = numpy.ones(30_000_000)\nclass Triton"
+    )
+    async with hosted(context_for(tmp_path, source)) as host:
+        await ask_one(host)
+
+    (told,) = [item.args for item in caplog.records if "came back" in item.getMessage()]
+    assert isinstance(told, tuple)
+    assert float(str(told[0])) > 240
