@@ -140,6 +140,15 @@ def test_the_rate_limiter_is_that_of_the_command_line():
     assert not load_settings(MODELS).server.rate_limit
 
 
+def test_latencies_of_the_metrics_are_those_of_the_command_line():
+    config = load_settings(
+        {**MODELS, "CONCH_METRICS_CONFIG": "summary_latencies=true; summary_quantiles=0.5:0.1"}
+    ).server.metrics_config
+
+    assert config.summary_latencies
+    assert config.summary_quantiles == (0.5,)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -147,6 +156,7 @@ def test_the_rate_limiter_is_that_of_the_command_line():
         ("CONCH_CACHE_CONFIG", "local,size=1;redis,host=h", "only a single response cache"),
         ("CONCH_RATE_LIMIT", "on", "expects off or execution_count"),
         ("CONCH_RATE_LIMIT_RESOURCES", "R1", "expects <name>:<count>"),
+        ("CONCH_METRICS_CONFIG", "latencies=true", "unknown key 'latencies'"),
     ],
 )
 def test_what_models_share_is_named_when_it_cannot_be_used(name: str, text: str, words: str):
