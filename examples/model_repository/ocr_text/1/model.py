@@ -45,7 +45,7 @@ def read_lines(characters, labels):
     best = characters.argmax(axis=2)
     before = np.pad(best, ((0, 0), (1, 0)), constant_values=BLANK)[:, :-1]
     is_new = (best != BLANK) & (best != before)
-    heights = characters.max(axis=2)
+    heights = np.take_along_axis(characters, best[:, :, np.newaxis], axis=2)[:, :, 0]
     texts = [
         "".join(labels[index] for index in line[new])
         for line, new in zip(best, is_new, strict=True)
