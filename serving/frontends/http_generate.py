@@ -19,6 +19,7 @@ from serving.frontends.http_messages import (
     HttpResponse,
     Reply,
     ResponseStream,
+    check_plain_json,
     error_response,
 )
 from serving.frontends.http_tracing import traced
@@ -56,16 +57,7 @@ class GenerateRoutes:
         reply: Reply,
     ) -> Cancel:
         model = self._server.receiver(name, version)
-        coding = http.headers.get(b"content-encoding", b"identity")
-        if coding.strip().lower() not in {b"", b"identity"}:
-            raise InvalidArgumentError(
-                f"generate takes no Content-Encoding, got '{coding.decode('latin-1')[:40]}'"
-            )
-        if len(http.body) > self._max_input_size:
-            raise InvalidArgumentError(
-                f"the request has {len(http.body)} bytes of JSON, more than --http-max-input-size "
-                f"allows ({self._max_input_size})"
-            )
+        check_plain_json(http, "generate", self._max_input_size)
         request = generate.decode_request(http.body, model.spec, version)
         if self._tracer.is_on:
             reply = traced(self._tracer, name, http, request, reply)

@@ -160,3 +160,17 @@ def json_members(request: HttpRequest) -> dict[str, Any]:
     if not isinstance(members, dict):
         raise InvalidArgumentError("the request body must be a JSON object")
     return members
+
+
+def check_plain_json(request: HttpRequest, route: str, max_size: int) -> None:
+    """Raises InvalidArgumentError for a body that is compressed or too large for a loop turn."""
+    coding = request.headers.get(b"content-encoding", b"identity")
+    if coding.strip().lower() not in {b"", b"identity"}:
+        raise InvalidArgumentError(
+            f"{route} takes no Content-Encoding, got '{coding.decode('latin-1')[:40]}'"
+        )
+    if len(request.body) > max_size:
+        raise InvalidArgumentError(
+            f"the request has {len(request.body)} bytes of JSON, more than --http-max-input-size "
+            f"allows ({max_size})"
+        )

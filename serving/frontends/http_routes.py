@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from serving.errors import InvalidArgumentError, ServingError
-from serving.frontends import extensions
+from serving.frontends import extensions, openai_routes
 from serving.frontends.http_generate import GenerateRoutes
 from serving.frontends.http_infer import InferRoute
 from serving.frontends.http_memory import MemoryRoutes
@@ -29,6 +30,7 @@ from serving.frontends.http_messages import (
 )
 from serving.frontends.http_repository import RepositoryRoutes
 from serving.frontends.http_trace import TraceRoutes
+from serving.frontends.openai_routes import OpenAiRoutes
 from serving.options import FrontendOptions
 from serving.protocol.parameters import version_number
 from serving.protocol.v2_json import parse_json
@@ -76,6 +78,7 @@ class HttpRoutes:
         self._restrictions = Restrictions(options.http_restricted)
         self._generate = GenerateRoutes(server, options, tracer)
         self._repository = RepositoryRoutes(server)
+        self._openai = OpenAiRoutes(server, options, tracer) if options.allow_openai else None
         self._routes: dict[tuple[bytes, bytes], _Route] = {}
         self._fixed: dict[str, dict[bytes, Handler]] = {
             "/v2": {b"GET": self._server_metadata},
@@ -101,7 +104,7 @@ class HttpRoutes:
         route = self._routes.get(key)
         if route is None:
             route = self._restricted(self._find(*key), key[1])
-            if route[0] is not _not_found and len(key[1]) <= _MAX_CACHED_PATH_SIZE:
+            if route[0] not in _NOWHERE and len(key[1]) <= _MAX_CACHED_PATH_SIZE:
                 if len(self._routes) >= _MAX_CACHED_ROUTES:
                     self._routes.clear()  # names that somebody invents must not keep real ones out
                 self._routes[key] = route
@@ -119,14 +122,16 @@ class HttpRoutes:
         """The route, with a look at the header first where its kind of call is restricted."""
         handler, model, version = route
         category = _category(raw_path) if self._restrictions else ""
-        if not category or handler is _not_found:
+        if not category or handler in _NOWHERE:
             return route
+        is_openai = _path_of(raw_path).startswith(openai_routes.PREFIX)
 
         def checked(request: HttpRequest, reply: Reply, model: str, version: int) -> Cancel | None:
             missing = self._restrictions.missing(category, request.header)
             if not missing:
                 return handler(request, reply, model, version)
-            reply(text_error(403, f"This API is restricted, expecting header '{missing}'"))
+            told = f"This API is restricted, expecting header '{missing}'"
+            reply(openai_routes.restricted(missing) if is_openai else text_error(403, told))
             return None
 
         return checked, model, version
@@ -137,14 +142,22 @@ class HttpRoutes:
         return None
 
     def _find(self, method: bytes, raw_path: bytes) -> _Route:
-        path = _ABSOLUTE.sub("", raw_path.decode("latin-1"), count=1)
+        path = _path_of(raw_path)
         methods, model, version = self._lookup(path)
+        is_openai = self._openai is not None and path.startswith(openai_routes.PREFIX)
         if methods is None:
-            return _not_found, "", -1
+            return openai_routes.not_found if is_openai else _not_found, "", -1
+        refusal = openai_routes.not_allowed if is_openai else _not_allowed
         # Clients quote names; Triton does not, and so cannot serve a name with a space.
-        return methods.get(method, _not_allowed), unquote(model), version
+        return methods.get(method, refusal), unquote(model), version
 
-    def _lookup(self, path: str) -> tuple[dict[bytes, Handler] | None, str, int]:
+    def methods_of(self, path: str) -> Collection[bytes]:
+        """What can be asked of a path; none of one that is not served."""
+        return self._lookup(path)[0] or ()
+
+    def _lookup(self, path: str) -> tuple[Mapping[bytes, Handler] | None, str, int]:
+        if self._openai is not None and path.startswith(openai_routes.PREFIX):
+            return *self._openai.lookup(path), -1
         if path in self._fixed:
             return self._fixed[path], "", -1
         match = _MODEL_PATH.fullmatch(path)
@@ -210,14 +223,20 @@ class HttpRoutes:
 
 def _category(raw_path: bytes) -> str:
     """The kind of call for --http-restricted-api, by the path alone. Source: spec HTTP-060."""
-    path = _ABSOLUTE.sub("", raw_path.decode("latin-1"), count=1)
+    path = _path_of(raw_path)
     if path == "/v2":
         return "metadata"
+    if path.startswith(openai_routes.PREFIX):
+        return openai_routes.category(path)
     for start, category in _FIXED_CATEGORIES.items():
         if path.startswith(start):
             return category
     match = _MODEL_PATH.fullmatch(path)
     return "" if match is None else _MODEL_CATEGORIES.get(match["rest"] or "", "")
+
+
+def _path_of(raw_path: bytes) -> str:
+    return _ABSOLUTE.sub("", raw_path.decode("latin-1"), count=1)
 
 
 _FIXED_CATEGORIES = {
@@ -262,3 +281,6 @@ def _change_logging(request: HttpRequest, reply: Reply, model: str, version: int
     if not isinstance(wanted, dict):
         raise InvalidArgumentError("the log settings must be a JSON object")
     reply(json_response(extensions.change_log_settings(wanted)))
+
+
+_NOWHERE = (_not_found, openai_routes.not_found)

@@ -7,7 +7,7 @@ else becomes a request parameter. Pure; any thread. Source: spec HTTP-050 to HTT
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,15 @@ from serving.response import InferenceResponse, OutputTensor
 
 def decode_request(body: memoryview, spec: ModelSpec, version: int) -> InferenceRequest:
     """Raises: InvalidArgumentError."""
+    return request_of(_members(body), spec, version)
+
+
+def request_of(
+    members: Iterable[tuple[str, Any]], spec: ModelSpec, version: int
+) -> InferenceRequest:
+    """By members of a JSON object, those of `parameters` included. Raises InvalidArgumentError."""
     request = InferenceRequest(spec.name, version)
-    for name, value in _members(body):
+    for name, value in members:
         if name in spec.inputs:
             _add_input(request, spec, spec.inputs[name], value)
         elif name == "id":
