@@ -283,3 +283,33 @@ await asyncio.gather(*map(one, requests))
         assert asyncio.get_running_loop().time() - start < 1.2, "they ran one after the other"
     values = sorted(float(output_of(item)[0]) for item in got if item.outputs)
     assert values == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+async def test_pb_047_calls_with_flags_and_a_correlation_id_are_a_sequence(tmp_path: Path):
+    counting = """
+self.sums = getattr(self, "sums", {})
+answers = []
+for r in requests:
+    key = r.correlation_id()
+    started = pb_utils.get_input_tensor_by_name(r, "START").as_numpy().reshape(-1)[0]
+    self.sums[key] = (0.0 if started else self.sums[key]) + value_in(r).reshape(-1)[0]
+    answers.append(array_ok(np.array([[self.sums[key]]], np.float32)))
+return answers
+"""
+    config = """
+max_batch_size: 1
+sequence_batching { control_input [{ name: "START" control [
+    { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }] }] }
+"""
+    body = """
+found = []
+for value, flags in ((1.0, 1), (2.0, 0), (3.0, 2)):
+    array = np.array([[value]], np.float32)
+    found.append(value_of(call("sums", array, correlation_id=7, flags=flags).exec())[0, 0])
+late = call("sums", np.ones((1, 1), np.float32), correlation_id=7).exec()
+assert late.has_error() and "START" in late.error().message(), late.error()
+return [array_ok(np.array(found, np.float32))]
+"""
+    models = {"sums": (source_of(counting), config), "m": source_of(body)}
+    async with served(tmp_path, models) as server:
+        assert (await ask_server(server, "m")).tolist() == [1.0, 3.0, 6.0]
