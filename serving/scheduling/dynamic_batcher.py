@@ -109,6 +109,8 @@ class DynamicBatcher(DispatchingScheduler):
 
     def _pump(self) -> None:
         now_ns = self._clock.now_ns()
+        # No instance: what was planned for this moment must not ring again and again.
+        self._wake_ns = 0
         while self._pool.has_idle and (batch := self.take_batch(now_ns)) is not None:
             host = self._pool.acquire()
             assert host is not None
