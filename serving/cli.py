@@ -7,7 +7,7 @@ Pure functions: no file is read and no socket opened here. Forms as in tritonser
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from serving import metrics_config
 from serving.cli_absent import NOT_YET
 from serving.cli_forms import Option, OptionError
 from serving.cli_frontends import NO_EFFECT, frontend_options
+from serving.cli_hosting import check_safe_range, services_of, with_hosting
 from serving.cli_options import BY_NAME, SUPPORTED
 from serving.cli_sharing import cache_options, resource_limits
 from serving.errors import InvalidArgumentError
@@ -67,14 +68,20 @@ class Values:
         return self._given.get(name, [])
 
 
-def parse(arguments: Sequence[str]) -> CommandLine | None:
-    """None when --help was asked for. Raises CommandLineError."""
+def parse(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> CommandLine | None:
+    """None when --help was asked for. Raises CommandLineError.
+
+    `environment`: what a hosting platform may have said by variables (CLI-071).
+    """
     values = _read(arguments)
     if values.has("help"):
         return None
     warnings: list[str] = []
     try:
-        frontends = frontend_options(values, warnings)
+        frontends = with_hosting(frontend_options(values, warnings), values, environment or {})
+        check_safe_range(values, frontends)
     except OptionError as error:
         raise CommandLineError(str(error)) from None
     _check_ports(frontends)
@@ -245,13 +252,8 @@ def _auto_complete(values: Values, warnings: list[str]) -> bool:
 
 def _check_ports(options: FrontendOptions) -> None:
     """Two services on one address and port would stop the second one only later. CLI-170."""
-    services = [
-        ("--http-port", options.allow_http, options.http_address, options.http_port),
-        ("--grpc-port", options.allow_grpc, options.grpc_address, options.grpc_port),
-        ("--metrics-port", options.allow_metrics, options.metrics_address, options.metrics_port),
-    ]
     taken: list[tuple[str, str, int]] = []
-    for option, is_allowed, address, port in services:
+    for option, is_allowed, address, port in services_of(options):
         if not is_allowed or port == 0:
             continue
         for other, other_address, other_port in taken:

@@ -7,19 +7,11 @@ from __future__ import annotations
 
 NOT_YET: frozenset[str] = frozenset(
     [
-        "allow-sagemaker",
-        "allow-vertex-ai",
         "cuda-virtual-address-size",
         "enable-peer-access",
         "min-supported-compute-capability",
         "repoagent-directory",
         "reuse-grpc-port",
         "reuse-http-port",
-        "sagemaker-port",
-        "sagemaker-safe-port-range",
-        "sagemaker-thread-count",
-        "vertex-ai-default-model",
-        "vertex-ai-port",
-        "vertex-ai-thread-count",
     ]
 )

@@ -212,6 +212,8 @@ _POOL = "cuda-memory-pool-byte-size"
 NO_EFFECT = {
     "http-thread-count": "one event loop serves all connections",
     "grpc-infer-thread-count": "one event loop serves all calls",
+    "sagemaker-thread-count": "one event loop serves all connections",
+    "vertex-ai-thread-count": "one event loop serves all connections",
     "grpc-infer-allocation-pool-size": "messages are not pooled",
     "grpc-max-response-pool-size": "responses are not pooled",
     "buffer-manager-thread-count": "requests are gathered in the instances' own threads",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path
 from serving.cli_frontends import FRONTEND_OPTIONS, no_effect_options
+from serving.cli_hosting import HOSTING_OPTIONS
 from serving.cli_sharing import OLD_CACHE_OPTIONS, SHARING_OPTIONS
 from serving.cli_trace import OLD_TRACE_OPTIONS, TRACE_OPTIONS
 from serving.errors import InvalidArgumentError
@@ -245,6 +246,7 @@ SUPPORTED: Sequence[Option] = (
         integer(1, 3600),
     ),
     *FRONTEND_OPTIONS,
+    *HOSTING_OPTIONS,
     *TRACE_OPTIONS,
     Option("backend-directory", "Backends", "<directory>", "Where more backends are.", path),
     Option(

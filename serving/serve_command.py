@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,7 +17,7 @@ from serving.standalone import serve
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 0 normal, 1 after a bad option or a failed load (CLI-171)."""
     try:
-        line = cli.parse(arguments)
+        line = cli.parse(arguments, os.environ)
     except cli.CommandLineError as error:
         sys.stderr.write(f"error: {error}\n{cli.USAGE}\n")
         return 1
