@@ -70,8 +70,6 @@ class Drive:
         self.patience = patience
         """Factor on all sleeps that give the driver time to act."""
         self.calls: list[Call] = []
-        self.finished: list[str] = []
-        """Tags in order of the end of their answers."""
         self._waiting: Counter[str] = Counter()
         self._sequences: dict[tuple[str, int | str], dict[str, Any]] = {}
         self._blocked_since: Call | None = None
@@ -174,6 +172,14 @@ class Drive:
         if self._blocked_since is None or self._blocked_since.is_done:
             raise InconclusiveError("the blocker ended early")
 
+    def early(self) -> list[str]:
+        """Tags of what was answered while the blocker was still being executed."""
+        blocker = self._blocked_since
+        if blocker is None or not blocker.responses:
+            return []
+        end_us = np.array(blocker.responses[0]["RAN"]).reshape(-1)[-1]
+        return sorted(call.tag for call in self.calls if call.ended_us < end_us)
+
     def check(self) -> None:
         """Raises: InconclusiveError when the blocker did not block as long as it should."""
         blocker = self._blocked_since
@@ -258,7 +264,6 @@ class Drive:
 
     def _end(self, call: Call) -> None:
         call.ended_us = time.time_ns() // 1000
-        self.finished.append(call.tag)
 
     async def statistics(self, model: str) -> Any:
         answer = await self._stub.ModelStatistics(

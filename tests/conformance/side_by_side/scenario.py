@@ -52,7 +52,7 @@ class Scenario:
     """The first one is driven; statistics of all are compared."""
     run: Callable[[Drive], Awaitable[Facts | None]]
     words: tuple[str, ...] = ()
-    order: str = ""
+    are_sent_at_once: bool = False
     stand: str = "plain"
 
 
@@ -60,15 +60,17 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    *models: str, words: tuple[str, ...] = (), order: str = "", stand: str = "plain"
+    *models: str,
+    words: tuple[str, ...] = (),
+    are_sent_at_once: bool = False,
+    stand: str = "plain",
 ) -> Callable[[Callable[[Drive], Awaitable[Facts | None]]], None]:
-    """`order`: "of answers" compares the order in which they ended; "none" not even the places
-    in an execution, for requests that are sent at once."""
+    """`are_sent_at_once`: their places in an execution are not compared."""
 
     def register(run: Callable[[Drive], Awaitable[Facts | None]]) -> None:
         name = f"{run.__module__.rpartition('.')[2].removeprefix('scenes_')}.{run.__name__}"
         assert name not in SCENARIOS
-        SCENARIOS[name] = Scenario(name, models, run, words, order, stand)
+        SCENARIOS[name] = Scenario(name, models, run, words, are_sent_at_once, stand)
 
     return register
 
@@ -94,10 +96,10 @@ async def _run(item: Scenario, drive: Drive) -> dict[str, Any]:
     drive.check()
     outcome: dict[str, Any] = {"executions": _executions(drive.calls)}
     outcome["answers"] = {call.tag: _answer(call, item.words) for call in drive.calls}
-    if item.order == "none":
+    if item.are_sent_at_once:
         outcome["executions"] = [" ".join(sorted(x.split())) for x in outcome["executions"]]
-    if item.order == "of answers":
-        outcome["order"] = list(drive.finished)
+    if early := drive.early():
+        outcome["before the blocker"] = early
     after = await _settled(item, drive, before)
     outcome["statistics"] = {
         model: _difference(before[model], after[model]) for model in item.models

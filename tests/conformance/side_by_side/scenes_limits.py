@@ -78,7 +78,7 @@ async def direct_slots_hold_until_enough_wait(drive: Drive) -> None:
     await drive.answers(drive.send("b too", **drive.step("-", 2, 1)))
 
 
-@scenario("backlog_direct", stand="backlog", order="of answers")
+@scenario("backlog_direct", stand="backlog")
 async def direct_slots_hold_until_the_backlog_is_filled(drive: Drive) -> None:
     for tag, key in (("a", 1), ("b", 2), ("c", 3)):
         await drive.queue(tag, **drive.step("+-", key, 1))
