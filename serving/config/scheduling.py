@@ -71,7 +71,7 @@ class SequenceBatching:
     minimum_slot_utilization: float = 0.0
     """Direct: share of the slots that must be ready before the delay is over."""
     max_candidate_sequences: int = 0
-    """Oldest: sequences of one instance; 0 is no limit."""
+    """Oldest: sequences of one instance; 0 stands for max_batch_size."""
     preferred_batch_sizes: tuple[int, ...] = ()
     max_queue_delay_us: int = 0
     """Of the strategy chosen."""
