@@ -113,6 +113,28 @@ class GrpcOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryOptions:
+    """Where traces go in mode opentelemetry, and how. Defaults are tritonserver's."""
+
+    url: str = "http://localhost:4318/v1/traces"
+    resource: tuple[tuple[str, str], ...] = (("service.name", "triton-inference-server"),)
+    max_queue_size: int = 2048
+    """Spans that wait; further ones are lost."""
+    schedule_delay_ms: int = 5000
+    """How long a span waits for others at most."""
+    max_export_batch_size: int = 512
+
+    def as_json(self) -> dict[str, str | list[str]]:
+        return {
+            "url": self.url,
+            "resource": ",".join(f"{key}={value}" for key, value in self.resource),
+            "bsp_schedule_delay": str(self.schedule_delay_ms),
+            "bsp_max_export_batch_size": str(self.max_export_batch_size),
+            "bsp_max_queue_size": str(self.max_queue_size),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TraceSettings:
     """Which requests are traced, and where to."""
 
@@ -124,6 +146,8 @@ class TraceSettings:
     log_frequency: int = 0
     """Traces a file; 0 puts all into one."""
     file: str = ""
+    telemetry: TelemetryOptions | None = None
+    """None: mode triton, which writes the file."""
 
     @property
     def has_timestamps(self) -> bool:
@@ -135,15 +159,21 @@ class TraceSettings:
 
     @property
     def is_on(self) -> bool:
+        if self.telemetry is not None:
+            return self.has_timestamps  # callers that trace are traced whatever the rate is
         is_wanted = self.has_timestamps or self.has_tensors
         return is_wanted and bool(self.rate and self.count and self.file)
 
     def as_json(self) -> dict[str, str | list[str]]:
         """Every value a string, as Triton's are."""
-        return {
+        told: dict[str, str | list[str]] = {
             "trace_level": list(self.levels),
             "trace_rate": str(self.rate),
             "trace_count": str(self.count),
+        }
+        if self.telemetry is not None:
+            return told | {"trace_mode": "opentelemetry"} | self.telemetry.as_json()
+        return told | {
             "log_frequency": str(self.log_frequency),
             "trace_file": self.file,
             "trace_mode": "triton",

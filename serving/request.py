@@ -31,8 +31,15 @@ class InputTensor:
 class RequestTrace(Protocol):
     """What is written down about a request that is traced (`serving.tracing.trace.Trace`)."""
 
-    def child(self, model_name: str) -> RequestTrace:
-        """For a request that this one makes to another model."""
+    @property
+    def context(self) -> str:
+        """W3C `traceparent` for what is done on its behalf; empty without OpenTelemetry."""
+
+    def child(self, model_name: str, *, is_step: bool = False) -> RequestTrace:
+        """For a request that this one makes to another model; `is_step`: as an ensemble."""
+
+    def stamp(self, name: str, moment_ns: int = 0) -> None:
+        """Something happened, now or at a moment (monotonic nanoseconds) that has been."""
 
     def record(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Every response, on its way to the caller. Loop thread."""
@@ -104,6 +111,8 @@ class InferenceRequest:
     is_cancelled: bool = False
     trace: RequestTrace | None = None
     """Set by a front end where this request is traced."""
+    trace_context: str = ""
+    """In an instance process: the `context` of the trace, which the worker has."""
     pinned: Any = None
     """Set by an ensemble whose step is an ensemble: the models that this one must use."""
 

@@ -34,6 +34,8 @@ async def serve(line: CommandLine) -> int:
         frontends = await start_frontends(server, line.frontends)
     except OSError as error:
         return _fail(f"cannot listen: {error}")
+    except ServingError as error:
+        return _fail(error.message)
     _log_ports(line, frontends)
     failure = await _start(server, stop)
     if not failure and not stop.is_set():

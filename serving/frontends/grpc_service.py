@@ -26,6 +26,7 @@ from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.frontends import extensions
 from serving.frontends.grpc_parsing import refuse_malformed
 from serving.frontends.grpc_stream import InferStream
+from serving.frontends.grpc_tracing import sampled
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details, grpc_status
 from serving.response import InferenceResponse
@@ -125,7 +126,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
                 answer.set_result(response)
 
         call.on_response = on_response
-        trace = self._tracer.sample(model.name) if self._tracer.is_on else None
+        trace = sampled(self._tracer, model.name, context) if self._tracer.is_on else None
         if trace is not None:
             call.trace = trace
             trace.stamp("GRPC_WAITREAD_START", start_ns)

@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.errors import InternalError, InvalidArgumentError, ServingError
 from serving.frontends.grpc_parsing import refuse_malformed
+from serving.frontends.grpc_tracing import sampled
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details, grpc_status
 from serving.request import InferenceRequest
@@ -128,7 +129,7 @@ class InferStream:
         call.request = request
         request.on_response = lambda response: self._on_response(call, model, response)
         if self._tracer.is_on:
-            request.trace = call.trace = self._tracer.sample(model.name)
+            request.trace = call.trace = sampled(self._tracer, model.name, self._context)
             if call.trace is not None:
                 call.trace.stamp("GRPC_WAITREAD_END")
         self._server.infer(request)

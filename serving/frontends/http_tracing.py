@@ -1,6 +1,6 @@
 """What HTTP adds to the trace of a request: when it came, and when its answer went. Loop thread.
 
-Source: spec TRC-005.
+Source: spec TRC-005, TRC-008.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from serving.frontends.http_messages import HttpRequest, HttpResponse, Reply, ResponseStream
 from serving.request import InferenceRequest
+from serving.tracing.context import read_context
 
 if TYPE_CHECKING:
     from serving.tracing.trace import Trace
@@ -19,7 +20,10 @@ def traced(
     tracer: Tracer, model: str, http: HttpRequest, request: InferenceRequest, reply: Reply
 ) -> Reply:
     """Trace the request if it is its turn; the reply to use from now on."""
-    trace = tracer.sample(model)
+    caller = None
+    if tracer.is_telemetry:
+        caller = read_context(http.header("traceparent"), http.header("tracestate"))
+    trace = tracer.sample(model, caller)
     if trace is None:
         return reply
     request.trace = trace

@@ -59,8 +59,8 @@ class Caller(Hashable, Protocol):
 
     name: str
 
-    def is_cancelled(self, number: int) -> bool:
-        """Whether the request of this number on the wire has been given up."""
+    def request_of(self, number: int) -> InferenceRequest | None:
+        """What it executes under this number on the wire; None when that is over."""
 
 
 class CallDesk:
@@ -118,8 +118,7 @@ class CallDesk:
         request.on_response = partial(self._on_response, call)
         self._open[call.number] = call
         try:
-            if message.callers and all(map(self._caller.is_cancelled, message.callers)):
-                request.is_cancelled = True
+            self._inherit(request, message)
             call.model = self._called(message)
             call.model.infer(request)
             call.is_starting = False
@@ -129,6 +128,15 @@ class CallDesk:
             request.on_response = None
             request.cancel()
             self._on_response(call, request.error_response(error))
+
+    def _inherit(self, request: InferenceRequest, message: wire.Call) -> None:
+        """What it has of those on whose behalf it is."""
+        callers = list(map(self._caller.request_of, message.callers))
+        if callers and all(caller is not None and caller.is_cancelled for caller in callers):
+            request.is_cancelled = True
+        traced = self._caller.request_of(message.traced)
+        if traced is not None and traced.trace is not None:
+            request.trace = traced.trace.child(message.model_name)
 
     def _called(self, message: wire.Call) -> ServedModel:
         if self._services.calls is None:

@@ -10,6 +10,7 @@ import contextvars
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,13 @@ running_numbers: contextvars.ContextVar[Sequence[int]] = contextvars.ContextVar(
     "running_numbers", default=()
 )
 """Numbers of the requests on whose behalf the current code runs; threads of a model have none."""
+
+
+class _Origin(NamedTuple):
+    """On whose behalf a call is, and whose trace it joins, by their numbers."""
+
+    callers: list[int]
+    traced: int = -1
 
 
 class ChildCall:
@@ -98,12 +106,12 @@ class ChildCalls:
         if on_news is not None:
             call.on_news = on_news
             self._link.keep_receiving()
-        callers = list(running_numbers.get())
-        if caller is not None:
-            own = self._number_of(caller)
-            callers = callers if own is None else [own]
+        origin = _Origin(list(running_numbers.get()))
+        own = None if caller is None else self._number_of(caller)
+        if own is not None:
+            origin = _Origin([own], own)
         try:
-            self._send(number, request, is_decoupled, callers)
+            self._send(number, request, is_decoupled, origin)
         except _NOT_ENCODABLE as error:
             del self._calls[number]
             raise InvalidArgumentError(
@@ -161,7 +169,7 @@ class ChildCalls:
         return answer.value
 
     def _send(
-        self, number: int, request: InferenceRequest, is_decoupled: bool, callers: list[int]
+        self, number: int, request: InferenceRequest, is_decoupled: bool, origin: _Origin
     ) -> None:
         with self._link.lock:
             packer = TensorPacker(self._link.pool)
@@ -173,8 +181,9 @@ class ChildCalls:
                 request.model_version,
                 is_decoupled,
                 header,
-                callers,
+                origin.callers,
                 self._link.take_released(),
+                origin.traced,
             )
             self._link.send_packed(wire.Kind.CALL, message, packer, descriptors)
 

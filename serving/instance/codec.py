@@ -22,6 +22,7 @@ def request_header(number: int, request: InferenceRequest, packer: TensorPacker)
         request.priority,
         request.timeout_us,
         request.batch_size,
+        "" if request.trace is None else request.trace.context,
     )
 
 
@@ -45,6 +46,7 @@ def request_from(
         header.priority,
         header.timeout_us,
         batch_size=header.batch_size,
+        trace_context=header.trace,
     )
 
 

@@ -211,9 +211,8 @@ class ProcessHost:
     def executes(self, request: InferenceRequest) -> bool:
         return self._running.number_of(request) is not None
 
-    def is_cancelled(self, number: int) -> bool:
-        request = self._running.get(number)
-        return request is not None and request.is_cancelled
+    def request_of(self, number: int) -> InferenceRequest | None:
+        return self._running.get(number)
 
     @property
     def _where(self) -> str:

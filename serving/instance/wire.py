@@ -80,6 +80,8 @@ class RequestHeader(Message):
     priority: int
     timeout_us: int
     batch_size: int
+    trace: str = ""
+    """W3C `traceparent` of what is done on its behalf."""
 
 
 class ErrorHeader(Message):
@@ -164,6 +166,8 @@ class Call(Message):
     callers: list[int]
     """Numbers of the requests that are being executed by whoever calls."""
     released: list[int]
+    traced: int = -1
+    """Number of the request whose trace this call joins; -1: none."""
 
 
 class Ask(Message):

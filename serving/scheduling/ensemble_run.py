@@ -198,7 +198,7 @@ class EnsembleRun:
         )
         request.pinned = self.binding.inner[call.step]
         if origin.trace is not None:
-            request.trace = origin.trace.child(step.model_name)
+            request.trace = origin.trace.child(step.model_name, is_step=True)
         model.infer(request)
 
     def _inputs(self, step: PlanStep, wave: _Wave) -> dict[str, InputTensor]:

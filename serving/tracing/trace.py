@@ -1,7 +1,7 @@
 """One traced request: when it reached what, and the tensors that went in and came out.
 
 Filled on the loop thread; once ended it is only read, by the thread that writes it.
-Source: spec TRC-004..007.
+Source: spec TRC-004..010.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
+from serving.tracing.context import Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +39,38 @@ class Trace:
         end: Callable[[Trace], None],
         next_number: Callable[[], int],
         parent: int = 0,
+        spans: Spans | None = None,
     ) -> None:
-        """`levels`: timestamps, tensors."""
+        """`levels`: timestamps, tensors. `spans`: None where the trace goes into a file."""
         self.id = number
         self.parent_id = parent
         self.model_name = model_name
         self.model_version = 0
         self.request_id = ""
+        self.error = ""
+        """Why the model failed the request."""
+        self.spans = spans
         self.timestamps: list[tuple[str, int]] = []
         self.tensors: list[TracedTensor] = []
         self._levels = levels
         self._end = end
         self._next_number = next_number
+        self._has_steps = False
         self._has_ended = False
 
     def __repr__(self) -> str:
         return f"<Trace {self.id} of {self.model_name} parent={self.parent_id}>"
 
-    def child(self, model_name: str) -> Trace:
-        """For a call of another model that belongs to this request."""
+    @property
+    def context(self) -> str:
+        """The `traceparent` of what is done for this request; empty where it goes into a file."""
+        return "" if self.spans is None else self.spans.traceparent
+
+    def child(self, model_name: str, *, is_step: bool = False) -> Trace:
+        """For a call of another model that belongs to this request. `is_step`: of an ensemble,
+        which computes nothing itself.
+        """
+        self._has_steps = self._has_steps or is_step
         return Trace(
             self._next_number(),
             model_name,
@@ -64,10 +78,13 @@ class Trace:
             end=self._end,
             next_number=self._next_number,
             parent=self.id,
+            spans=None if self.spans is None else self.spans.of_call(),
         )
 
     def stamp(self, name: str, moment_ns: int = 0) -> None:
-        """Now, or at a moment (monotonic nanoseconds) that has been."""
+        """Now, or at a moment (monotonic nanoseconds) that has been. Backends may too, from the
+        thread that executes, under names of their own (TRC-010).
+        """
         if self._levels[0]:
             self.timestamps.append((name, moment_ns or time.monotonic_ns()))
 
@@ -86,21 +103,26 @@ class Trace:
                 TracedTensor("TENSOR_QUEUE_INPUT", item.name, item.datatype.name, item.array)
                 for item in request.inputs.values()
             ]
+        if response.error is not None:
+            self.error = response.error.message
         if self._levels[0]:
-            times = request.times
-            reached = [
-                ("REQUEST_START", times.request_start_ns),
-                ("QUEUE_START", times.queue_start_ns),
+            self._stamp_times(request)
+        if self.parent_id:
+            self.end()  # nobody else has anything to add to it
+
+    def _stamp_times(self, request: InferenceRequest) -> None:
+        times = request.times
+        reached = [("REQUEST_START", times.request_start_ns), ("QUEUE_START", times.queue_start_ns)]
+        if not self._has_steps:
+            reached += [
                 ("COMPUTE_START", times.compute_start_ns),
                 ("COMPUTE_INPUT_END", times.compute_input_end_ns),
                 ("COMPUTE_OUTPUT_START", times.compute_output_start_ns),
                 ("COMPUTE_END", times.compute_end_ns),
             ]
-            now_ns = time.monotonic_ns()
-            self.timestamps += [item for item in reached if item[1]]
-            self.timestamps += [("INFER_RESPONSE_COMPLETE", now_ns), ("REQUEST_END", now_ns)]
-        if self.parent_id:
-            self.end()  # nobody else has anything to add to it
+        now_ns = time.monotonic_ns()
+        self.timestamps += [item for item in reached if item[1]]
+        self.timestamps += [("INFER_RESPONSE_COMPLETE", now_ns), ("REQUEST_END", now_ns)]
 
     def end(self) -> None:
         """Nothing more comes; it goes to the file."""

@@ -1,6 +1,6 @@
 """Which requests are traced: settings, overrides of single models, sampling. Loop thread only.
 
-Source: spec TRC-001..003, HTTP-080..082.
+Source: spec TRC-001..003, TRC-008, HTTP-080..084.
 """
 
 from __future__ import annotations
@@ -8,13 +8,26 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping
+from typing import Protocol
 
+from serving.errors import UnsupportedError
 from serving.options import TraceSettings
+from serving.tracing.context import Spans, TraceContext
+from serving.tracing.opentelemetry import SpanSink
 from serving.tracing.settings import TraceChange, applied, read_change
 from serving.tracing.trace import Trace
 from serving.tracing.trace_file import TraceFile
 
 logger = logging.getLogger(__name__)
+
+
+class TraceSink(Protocol):
+    """Where traces go that have ended."""
+
+    def put(self, trace: Trace) -> None: ...
+
+    def close(self) -> None:
+        """Blocks until nothing is left."""
 
 
 class _Sampler:
@@ -26,7 +39,7 @@ class _Sampler:
         self._left = settings.count
 
     def take(self) -> bool:
-        if not self._left:
+        if not self._left or not self.settings.rate:
             return False
         is_chosen = self._seen % self.settings.rate == 0
         self._seen += 1
@@ -38,7 +51,13 @@ class _Sampler:
 class Tracer:
     """Of one server."""
 
-    def __init__(self, settings: TraceSettings | None = None) -> None:
+    def __init__(
+        self, settings: TraceSettings | None = None, sink: TraceSink | None = None
+    ) -> None:
+        """`sink`: where traces go, instead of where the settings say.
+
+        Raises: UnavailableError where mode opentelemetry is wanted and not installed.
+        """
         self.is_on = False
         """Is anything traced at all? Front ends look here before they ask."""
         self._start = settings or TraceSettings()
@@ -47,6 +66,11 @@ class Tracer:
         self._samplers: dict[str, _Sampler] = {}
         self._numbers = itertools.count(1)
         self._file = TraceFile(self._start.file) if self._start.file else None
+        self.is_telemetry = self._start.telemetry is not None
+        """Traces begin at the callers: front ends pass on what they say of themselves."""
+        self._sink: TraceSink | None = sink or self._file
+        if self._start.telemetry is not None and sink is None:
+            self._file, self._sink = None, SpanSink(self._start.telemetry)
         self._apply()
 
     def __repr__(self) -> str:
@@ -61,6 +85,11 @@ class Tracer:
 
         The caller has made sure that there is such a model.
         """
+        if self.is_telemetry:
+            raise UnsupportedError(
+                "trace settings cannot be changed while the server runs in mode opentelemetry: "
+                "start it with other --trace-config options"
+            )
         change: TraceChange = read_change(wanted)
         if model:
             self._of_models[model] = change.merged(self._of_models.get(model, {}))
@@ -75,8 +104,10 @@ class Tracer:
             )
         return settings
 
-    def sample(self, model: str) -> Trace | None:
-        """A trace for this request, or None when it is not its turn."""
+    def sample(self, model: str, caller: TraceContext | None = None) -> Trace | None:
+        """A trace for this request, or None when it is not its turn. One whose caller traces it is
+        traced always, as by Triton.
+        """
         sampler = self._samplers.get(model)
         if sampler is None:
             if model in self._of_models:
@@ -84,7 +115,7 @@ class Tracer:
             else:
                 sampler = self._samplers[""]
         settings = sampler.settings
-        if not settings.is_on or not sampler.take():
+        if not settings.is_on or (caller is None and not sampler.take()):
             return None
         return Trace(
             next(self._numbers),
@@ -92,20 +123,21 @@ class Tracer:
             levels=(settings.has_timestamps, settings.has_tensors),
             end=self._ended,
             next_number=self._next_number,
+            spans=Spans.of_request(caller) if self.is_telemetry else None,
         )
 
     def close(self) -> None:
-        """Blocks until all traces are on the disk."""
+        """Blocks until all traces are where they go."""
         self.is_on = False
-        if self._file is not None:
-            self._file.close()
+        if self._sink is not None:
+            self._sink.close()
 
     def _next_number(self) -> int:
         return next(self._numbers)
 
     def _ended(self, trace: Trace) -> None:
-        if self._file is not None:
-            self._file.put(trace)
+        if self._sink is not None:
+            self._sink.put(trace)
 
     def _apply(self) -> None:
         """Counting begins anew with every change, as in Triton."""

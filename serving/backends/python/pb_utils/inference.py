@@ -30,12 +30,21 @@ RELEASE_RESCHEDULE = 2
 
 
 class InferenceTrace:
-    """Ties a call of another model to the request on whose behalf it is made."""
+    """Ties a call of another model to the request on whose behalf it is made: it is cancelled with
+    it, and is part of its trace (PB-047, TRC-007).
+    """
 
     __slots__ = ("_core",)
 
     def __init__(self, core: CoreRequest) -> None:
         self._core = core
+
+    def get_context(self) -> str | None:
+        """W3C trace context as JSON, `{"traceparent": "..."}`, for spans of the model's own; None
+        where the request is not traced by OpenTelemetry (TRC-009).
+        """
+        context = self._core.trace_context
+        return f'{{"traceparent":"{context}"}}' if context else None
 
 
 class InferenceRequest:
