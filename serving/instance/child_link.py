@@ -8,6 +8,7 @@ enter; `lock` guards the segments and the order of frames.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
@@ -42,7 +43,8 @@ class ChildLink:
         self._receiver: threading.Thread | None = None
         self._late: deque[Callable[[], None]] = deque()
         self.is_closed = False
-        """The worker has closed its end."""
+        """The worker has closed its end, or this is a process that the model has forked."""
+        os.register_at_fork(after_in_child=self._leave_to_parent)
 
     def wait_for(self, is_done: Callable[[], object], timeout_s: float | None = None) -> bool:
         """Handle what comes until `is_done`; False at the timeout, or when the worker is gone."""
@@ -61,7 +63,7 @@ class ChildLink:
 
     def poll(self) -> None:
         """Handle what has come by now, unless another thread does anyway."""
-        if not self._lead.acquire(blocking=False):
+        if self.is_closed or not self._lead.acquire(blocking=False):
             return
         try:
             while not self.is_closed and (self._channel.has_frame or self._readable.poll(0)):
@@ -80,12 +82,14 @@ class ChildLink:
 
     def send(self, kind: wire.Kind, message: wire.Message) -> None:
         """Raises what cannot be encoded: ValueError, TypeError or OverflowError."""
+        self._check_open()
         self._channel.send(wire.pack(kind, message))
 
     def send_packed(
         self, kind: wire.Kind, message: wire.Message, packer: TensorPacker, descriptors: list[int]
     ) -> None:
         """With tensors, under `lock`. Raises as `send`; `packer` can be used again then."""
+        self._check_open()
         self._channel.send(wire.pack(kind, message, packer.blobs, len(descriptors)), descriptors)
         if self.pool.forgotten:
             forgotten, self.pool.forgotten = self.pool.forgotten, []
@@ -93,6 +97,8 @@ class ChildLink:
 
     def later(self, work: Callable[[], None]) -> None:
         """Run `work` soon, where the lock is free: for finalizers, which may come at any point."""
+        if self.is_closed:
+            return
         self._late.append(work)
         if not self.lock._is_owned():  # type: ignore[attr-defined]
             self.run_late()
@@ -100,6 +106,14 @@ class ChildLink:
     def run_late(self) -> None:
         while self._late:
             self._late.popleft()()
+
+    def _leave_to_parent(self) -> None:
+        """In a process that the model has forked: the connection is not its own."""
+        self.is_closed = True
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise BrokenPipeError("there is no connection to the server in this process")
 
     def unpacker(self, frame: wire.Frame) -> TensorUnpacker:
         return TensorUnpacker(frame, self._peer)

@@ -303,3 +303,27 @@ return [ok()]
         (response,) = await execution.finish()
 
     assert output(response) == [7.0]
+
+
+async def test_a_process_that_the_model_forks_leaves_the_connection_alone(tmp_path: Path):
+    body = """
+import gc, os
+sender = requests[0].get_response_sender()
+pid = os.fork()
+if pid == 0:
+    told = 0
+    try:
+        requests[0].is_cancelled()
+        sender.send(ok(-1.0), flags=FINAL)
+    except BaseException as error:
+        told = 7 if "no connection to the server" in str(error) else 1
+    finally:
+        del sender, requests
+        gc.collect()
+        os._exit(told)
+_, status = os.waitpid(pid, 0)
+sender.send(ok(float(os.waitstatus_to_exitcode(status))), flags=FINAL)
+"""
+    async with hosted(context_for(tmp_path, model(body), DECOUPLED)) as host:
+        assert output(await ask_one(host)) == [7.0]
+        assert output(await ask_one(host)) == [7.0]
