@@ -66,8 +66,9 @@ class ChildLink:
         if self.is_closed or not self._lead.acquire(blocking=False):
             return
         try:
-            while not self.is_closed and (self._channel.has_frame or self._readable.poll(0)):
-                self._handle(self._channel.receive())
+            while self._channel.has_frame or self._readable.poll(0):
+                if not self._handle(self._channel.receive()):
+                    return
         finally:
             self._leave_lead()
 
