@@ -16,7 +16,7 @@ import pytest
 from serving import cli
 from serving.datatypes import BY_NAME
 from serving.errors import InvalidArgumentError, UnsupportedError
-from serving.options import TraceSettings
+from serving.options import TelemetryOptions, TraceSettings
 from serving.request import InferenceRequest, InputTensor
 from serving.response import InferenceResponse, OutputTensor
 from serving.tracing.trace import Trace
@@ -247,10 +247,61 @@ def test_cli_160_an_older_option_warns_and_gives_way_to_the_new_one() -> None:
         ("rate=x", "trace_rate"),
         ("level=ALL", "is none of"),
         ("triton,file=", "must not be empty"),
-        ("mode=opentelemetry", "not supported by this release"),
-        ("opentelemetry,url=http://localhost", "not supported by this release"),
+        ("mode=jaeger", "expects mode=triton or mode=opentelemetry"),
+        ("opentelemetry,url=localhost:4318", "begins with http:// or https://"),
+        ("opentelemetry,resource=vision", "expects resource=<key>=<value>"),
+        ("opentelemetry,bsp_max_queue_size=0", "whole number from 1"),
     ],
 )
 def test_a_wrong_trace_config_is_one_sentence(value: str, words: str) -> None:
     with pytest.raises(cli.CommandLineError, match=words):
         settings_of(f"--trace-config={value}")
+
+
+def test_trc_008_options_of_opentelemetry() -> None:
+    settings, warnings = settings_of(
+        "--trace-config=mode=opentelemetry",
+        "--trace-config=opentelemetry,url=http://collector:4318/v1/traces",
+        "--trace-config=opentelemetry,resource=service.name=vision",
+        "--trace-config=opentelemetry,resource=site=a=b",
+        "--trace-config=opentelemetry,bsp_max_queue_size=64",
+        "--trace-config=opentelemetry,bsp_schedule_delay=10",
+        "--trace-config=opentelemetry,bsp_max_export_batch_size=32",
+        "--trace-config=level=TIMESTAMPS",
+        "--trace-config=level=TENSORS",
+        "--trace-config=rate=0",
+    )
+
+    resource = (("service.name", "vision"), ("site", "a=b"))
+    assert settings.telemetry == TelemetryOptions(
+        "http://collector:4318/v1/traces", resource, 64, 10, 32
+    )
+    assert settings.is_on, "callers that trace are traced"
+    assert warnings == ("trace level TENSORS has no effect in mode opentelemetry",)
+    assert settings.as_json() == {
+        "trace_level": ["TIMESTAMPS", "TENSORS"],
+        "trace_rate": "0",
+        "trace_count": "-1",
+        "trace_mode": "opentelemetry",
+        "url": "http://collector:4318/v1/traces",
+        "resource": "service.name=vision,site=a=b",
+        "bsp_schedule_delay": "10",
+        "bsp_max_export_batch_size": "32",
+        "bsp_max_queue_size": "64",
+    }
+
+
+def test_options_of_the_mode_that_is_off_warn() -> None:
+    settings, warnings = settings_of("--trace-config=opentelemetry,bsp_schedule_delay=10")
+
+    assert settings.telemetry is None
+    assert warnings == (
+        "--trace-config opentelemetry,... has no effect without mode=opentelemetry",
+    )
+
+
+def test_a_batch_of_spans_fits_into_their_queue() -> None:
+    with pytest.raises(cli.CommandLineError, match="must not be larger than bsp_max_queue_size"):
+        settings_of(
+            "--trace-config=mode=opentelemetry", "--trace-config=opentelemetry,bsp_max_queue_size=8"
+        )
