@@ -9,8 +9,8 @@ threads of a `StoreCache`. This is the one module of the core that knows Redis; 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import redis
 from redis.backoff import NoBackoff
@@ -52,9 +52,12 @@ class RedisStore(CacheStore):
         return f"<RedisStore timeout={self.timeout_s:g} s threads={self.thread_count}>"
 
     def get(self, key: bytes) -> bytes | None:
-        value = self._client.get(_PREFIX + key)
-        assert not isinstance(value, str)  # nothing is decoded
+        (value,) = self.get_many([key])
         return value
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        values = self._client.mget([_PREFIX + key for key in keys])
+        return cast(list[bytes | None], values)  # nothing is decoded
 
     def put(self, key: bytes, value: bytes) -> None:
         self._client.set(_PREFIX + key, value, ex=self._ttl_secs)

@@ -10,7 +10,7 @@ it fails.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 ENTRY_POINT_GROUP = "conch.caches"
 
@@ -31,6 +31,10 @@ class CacheStore(ABC):
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """What was put under `key`, None if there is nothing (any more)."""
+
+    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Several at once, in the order of the keys; for stores that can do it in one go."""
+        return [self.get(key) for key in keys]
 
     @abstractmethod
     def put(self, key: bytes, value: bytes) -> None: ...

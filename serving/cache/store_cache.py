@@ -8,12 +8,13 @@ takes too long is a miss; after several failures in a row the store is left alon
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from serving.breaker import CircuitBreaker
 from serving.cache import codec
@@ -24,6 +25,8 @@ from serving.clock import Clock, TimerHandle
 logger = logging.getLogger(__name__)
 
 _LOOKUPS_LIMIT = 256
+_AT_ONCE = 64
+"""Calls that one thread takes together."""
 _INSERTIONS_LIMIT = 64 << 20
 """Bytes that may wait to be stored; what comes beyond is not kept."""
 
@@ -60,6 +63,7 @@ class StoreCache(ResponseCache):
         self._is_drain_due = False
         self._open_lookups = 0
         self._waiting_bytes = 0
+        self._cannot_insert = False
         self._threads = [
             threading.Thread(target=self._work, name=f"cache-{name}-{number}", daemon=True)
             for number in range(store.thread_count)
@@ -96,26 +100,51 @@ class StoreCache(ResponseCache):
     # In the cache's own threads
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
+        is_closing = False
+        while not is_closing and (job := self._jobs.get()) is not None:
+            jobs = [job]
+            while len(jobs) < _AT_ONCE and not self._jobs.empty():
+                with contextlib.suppress(Empty):
+                    another = self._jobs.get_nowait()
+                    if another is None:
+                        is_closing = True
+                        break
+                    jobs.append(another)
+            # Somebody waits for each lookup, and nobody for an insertion.
+            self._look_up_all([job for job in jobs if job.found is not None])
+            for job in jobs:
                 if job.found is None:
-                    assert job.answer is not None
-                    self._store.put(job.key, codec.encode(job.answer))
-                elif not job.is_over:
-                    value = self._store.get(job.key)
-                    job.answer = None if value is None else codec.decode(value)
-            except Exception as error:
-                # Whatever a store raises, it has only failed to help.
-                job.error = f"{type(error).__name__}: {error}"
-            self._results.append(job)
-            if not self._is_drain_due:
-                self._is_drain_due = True
-                try:
-                    self._loop.call_soon_threadsafe(self._drain)
-                except RuntimeError:
-                    break  # The loop has ended, and with it all who wait.
+                    self._insert(job)
         if threading.current_thread() is self._threads[0]:
             self._close_store()
+
+    def _look_up_all(self, jobs: list[_Job]) -> None:
+        wanted = [job for job in jobs if not job.is_over]
+        try:
+            values = self._store.get_many([job.key for job in wanted]) if wanted else []
+            for job, value in zip(wanted, values, strict=True):
+                _put_answer(job, value)
+        except Exception as error:
+            # Whatever a store raises, it has only failed to help.
+            for job in wanted:
+                job.error = _told(error)
+        self._hand_back(jobs)
+
+    def _insert(self, job: _Job) -> None:
+        assert job.answer is not None
+        try:
+            self._store.put(job.key, codec.encode(job.answer))
+        except Exception as error:
+            job.error = _told(error)
+        self._hand_back([job])
+
+    def _hand_back(self, jobs: list[_Job]) -> None:
+        self._results.extend(jobs)
+        if not self._is_drain_due:
+            self._is_drain_due = True
+            # The loop may have ended, and with it all who wait.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._drain)
 
     def _close_store(self) -> None:
         try:
@@ -141,10 +170,18 @@ class StoreCache(ResponseCache):
     def _note(self, job: _Job) -> None:
         if job.is_over:
             return  # Counted when its time was over.
+        if job.found is None:
+            self._note_insertion(job.error)
         if job.error:
             self._on_failure(job.error)
         elif job.found is not None:
             self._on_success()
+
+    def _note_insertion(self, error: str) -> None:
+        """Told once, until insertions succeed again (SCH-123)."""
+        if error and not self._cannot_insert:
+            logger.warning("the response cache '%s' does not keep answers: %s", self._name, error)
+        self._cannot_insert = bool(error)
 
     def _end_lookup(self, job: _Job) -> None:
         assert job.found is not None
@@ -184,3 +221,15 @@ class StoreCache(ResponseCache):
                 self._name,
                 error,
             )
+
+
+def _put_answer(job: _Job, value: bytes | None) -> None:
+    """What cannot be read costs this one lookup, not those beside it."""
+    try:
+        job.answer = None if value is None else codec.decode(value)
+    except ValueError as error:
+        job.error = _told(error)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -150,13 +150,17 @@ async def test_a_store_that_fails_is_a_miss_and_then_left_alone(
     assert "answers again" in told[1]
 
 
-async def test_a_failed_insertion_is_no_error_of_a_request(make: Make, store: MemoryStore):
+async def test_a_failed_insertion_is_no_error_of_a_request(
+    make: Make, store: MemoryStore, caplog: pytest.LogCaptureFixture
+):
     """SCH-123."""
     cache = make()
     store.error = MemoryError("full")
-    cache.insert(b"k", answer())
-    await wait_until(lambda: cache.counters.failures == 1)
+    for number in range(3):
+        cache.insert(b"k", answer())
+        await wait_until(lambda number=number: cache.counters.failures == number + 1)
     store.error = None
+    assert len([item for item in caplog.records if "does not keep answers" in item.message]) == 1
 
     assert await look_up(cache, b"k") is None
 
@@ -174,3 +178,27 @@ async def test_closing_closes_the_store(make: Make, store: MemoryStore):
     cache.close()
 
     await wait_until(lambda: store.is_closed)
+
+
+async def test_lookups_that_wait_together_are_asked_together(make: Make, store: MemoryStore):
+    """And what one of them finds spoilt is that one's trouble."""
+    cache = make()
+    store.gate.clear()
+    found: dict[bytes, CachedAnswer | None] = {}
+    cache.look_up(b"first", lambda answer: found.update({b"first": answer}))
+    cache.look_up(b"second", lambda answer: found.update({b"second": answer}))
+    await wait_until(lambda: store.calls == 2)
+    store.values = {
+        b"good": codec.encode(answer()),
+        b"bad": b"junk",
+        b"last": codec.encode(answer()),
+    }
+    for key in (b"good", b"bad", b"last"):
+        cache.look_up(key, lambda answer, key=key: found.update({key: answer}))
+    store.gate.set()
+    await wait_until(lambda: len(found) == 5)
+
+    assert found[b"good"] is not None
+    assert found[b"last"] is not None
+    assert found[b"bad"] is None
+    assert cache.counters.failures == 1
