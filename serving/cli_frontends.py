@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from serving import metrics_config, restrictions
 from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path, port, regex
 from serving.cli_trace import trace_settings
-from serving.errors import InvalidArgumentError
 from serving.options import FrontendOptions, GrpcOptions
 from serving.restrictions import Restriction
 
@@ -34,8 +33,8 @@ def restriction(text: str) -> Restriction:
 def metrics_setting(text: str) -> metrics_config.Setting:
     try:
         return metrics_config.parse_setting(text)
-    except InvalidArgumentError as error:
-        raise OptionError(error.message) from None
+    except ValueError as error:
+        raise OptionError(str(error)) from None
 
 
 def compression_level(text: str) -> int:

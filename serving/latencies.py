@@ -13,10 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from serving.config.decode import ModelSpec
-from serving.metrics_config import MetricsConfig
-from serving.response_stats import ResponseStats
-from serving.stats import LATENCY_BOUNDS_US, ModelStats, percentiles
+from serving.stats import LATENCY_BOUNDS_US, percentiles
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 FIRST_RESPONSE_BOUNDS_MS: Sequence[float] = (100.0, 500.0, 2000.0, 5000.0)
@@ -110,13 +107,3 @@ class Summaries:
             for item in self._all:
                 for _ in range(min(passed, _AGES)):
                     item.rotate()
-
-
-def stats_of(spec: ModelSpec, config: MetricsConfig) -> ModelStats:
-    """The statistics of a new version, with what its kind and the server want to be kept."""
-    bounds_ms = spec.histogram_buckets.get(FIRST_RESPONSE) or FIRST_RESPONSE_BOUNDS_MS
-    return ModelStats(
-        responses=ResponseStats() if spec.is_decoupled else None,
-        first_response=Histogram(bounds_ms) if config.histogram_latencies else None,
-        summaries=Summaries() if config.summary_latencies else None,
-    )

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serving.errors import InvalidArgumentError
-
 Setting = tuple[str, bool | tuple[float, ...]]
 
 _SWITCHES = ("counter_latencies", "histogram_latencies", "summary_latencies")
@@ -30,19 +28,19 @@ class MetricsConfig:
 
 
 def parse_setting(text: str) -> Setting:
-    """`<key>=<value>`. Raises: InvalidArgumentError."""
+    """`<key>=<value>`. Raises: ValueError."""
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not equals:
-        raise InvalidArgumentError("expects <key>=<value>, as in summary_latencies=true")
+        raise ValueError("expects <key>=<value>, as in summary_latencies=true")
     if key == _QUANTILES:
         return key, _quantiles(value)
     if key not in _SWITCHES:
-        raise InvalidArgumentError(
+        raise ValueError(
             f"unknown key '{key}'; known are {', '.join((*_SWITCHES, _QUANTILES))}"
         )
     if value.lower() not in _BOOLEANS:
-        raise InvalidArgumentError(f"{key} expects true, false, 1 or 0")
+        raise ValueError(f"{key} expects true, false, 1 or 0")
     return key, _BOOLEANS[value.lower()]
 
 
@@ -61,7 +59,7 @@ def _quantiles(text: str) -> tuple[float, ...]:
         except ValueError:
             numbers = (-1.0, -1.0)
         if not all(0 <= number <= 1 for number in numbers):
-            raise InvalidArgumentError(
+            raise ValueError(
                 f"{_QUANTILES}: '{item}' is not of the form <quantile>:<error>, both from 0 to 1, "
                 "as in 0.5:0.05,0.99:0.001"
             )

@@ -27,7 +27,7 @@ from serving.errors import (
 from serving.instance.base import InstanceHost
 from serving.instance.turns import Turns
 from serving.instance_set import InstanceChange, InstanceSet
-from serving.latencies import stats_of
+from serving.kept_stats import stats_of
 from serving.leases import Leases
 from serving.process_memory import private_bytes
 from serving.request import InferenceRequest

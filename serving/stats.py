@@ -175,7 +175,7 @@ class ModelStats:
         first_response: Histogram | None = None,
         summaries: Summaries | None = None,
     ) -> None:
-        """What is None is not kept; `serving.latencies.stats_of` knows what is wanted."""
+        """What is None is not kept; `serving.kept_stats` knows what is wanted."""
         self.responses = responses
         self.first_response = first_response
         self.summaries = summaries

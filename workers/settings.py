@@ -5,6 +5,7 @@ Every variable is listed in the settings reference of the docs. Importing this s
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -15,15 +16,26 @@ from typing import TypeVar
 
 from serving import host_policies, metrics_config
 from serving.cache.settings import combined, parse_setting
+from serving.cli_forms import OptionError
+from serving.cli_trace import combined as trace_settings_of
+from serving.cli_trace import trace_setting
 from serving.errors import InvalidArgumentError
 from serving.host_policies import HostPolicy
 from serving.metrics_config import MetricsConfig
-from serving.options import CacheOptions, CloudOptions, ControlMode, FrontendOptions, ServerOptions
+from serving.options import (
+    CacheOptions,
+    CloudOptions,
+    ControlMode,
+    FrontendOptions,
+    ServerOptions,
+    TraceSettings,
+)
 from serving.rate_limiter import limits_of, parse_mode, parse_resource
 from serving.repository.cloud import url as cloud_url
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 _WILDCARDS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - compared, not bound
@@ -154,14 +166,24 @@ def _resource_limits(env: Mapping[str, str]) -> Mapping[tuple[str, int | None], 
 
 def _metrics_config(env: Mapping[str, str]) -> MetricsConfig:
     """As several --metrics-config, separated by ';'."""
-    return (
-        _parsed(
-            env,
-            "CONCH_METRICS_CONFIG",
-            lambda text: metrics_config.combined(map(metrics_config.parse_setting, _items(text))),
-        )
-        or MetricsConfig()
-    )
+    try:
+        settings = map(metrics_config.parse_setting, _items(env.get("CONCH_METRICS_CONFIG", "")))
+        return metrics_config.combined(settings)
+    except ValueError as error:
+        raise SettingsError(f"CONCH_METRICS_CONFIG: {error}") from None
+
+
+def _trace_settings(env: Mapping[str, str]) -> TraceSettings:
+    """As several --trace-config, separated by ';'."""
+    warnings: list[str] = []
+    try:
+        pairs = list(map(trace_setting, _items(env.get("CONCH_TRACE_CONFIG", ""))))
+        settings = trace_settings_of(pairs, warnings)
+    except OptionError as error:
+        raise SettingsError(f"CONCH_TRACE_CONFIG: {error}") from None
+    for warning in warnings:
+        logger.warning("CONCH_TRACE_CONFIG: %s", warning)
+    return settings
 
 
 def _items(text: str) -> list[str]:
@@ -233,6 +255,7 @@ def _frontend_options(env: Mapping[str, str]) -> FrontendOptions:
         grpc_address=env.get("CONCH_GRPC_ADDRESS") or http_address,
         grpc_port=_number(env, "CONCH_GRPC_PORT", 8001, high=65535),
         allow_client_shm=_flag(env, "CONCH_ALLOW_CLIENT_SHM", default=False),
+        trace=_trace_settings(env),
         metrics_address=env.get("CONCH_METRICS_ADDRESS") or http_address,
         metrics_port=_number(env, "CONCH_METRICS_PORT", 8002, high=65535),
     )

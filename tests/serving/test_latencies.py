@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from serving.errors import BackendError, CancelledError
-from serving.latencies import WINDOW_S, Summaries, stats_of
+from serving.kept_stats import stats_of
+from serving.latencies import WINDOW_S, Summaries
 from serving.metrics_config import MetricsConfig
 from serving.model import Model
 from serving.request import InferenceRequest

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.host_policies import HostPolicy
-from serving.options import CacheOptions, ControlMode
+from serving.options import CacheOptions, ControlMode, TraceSettings
 from workers.settings import SettingsError, broker_url, load_settings, redis_url
 
 MODELS = {"CONCH_MODEL_REPOSITORY": "/models"}
@@ -149,6 +149,16 @@ def test_latencies_of_the_metrics_are_those_of_the_command_line():
     assert config.summary_quantiles == (0.5,)
 
 
+def test_traces_are_those_of_the_command_line():
+    text = "mode=opentelemetry; opentelemetry,resource=service.name=vision; level=TIMESTAMPS;rate=9"
+
+    trace = load_settings({**MODELS, "CONCH_TRACE_CONFIG": text}).frontends.trace
+
+    assert trace.telemetry.resource == (("service.name", "vision"),)
+    assert (trace.levels, trace.rate) == (("TIMESTAMPS",), 9)
+    assert load_settings(MODELS).frontends.trace == TraceSettings()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -157,6 +167,7 @@ def test_latencies_of_the_metrics_are_those_of_the_command_line():
         ("CONCH_RATE_LIMIT", "on", "expects off or execution_count"),
         ("CONCH_RATE_LIMIT_RESOURCES", "R1", "expects <name>:<count>"),
         ("CONCH_METRICS_CONFIG", "latencies=true", "unknown key 'latencies'"),
+        ("CONCH_TRACE_CONFIG", "rate=often", "Unable to parse 'trace_rate'"),
     ],
 )
 def test_what_models_share_is_named_when_it_cannot_be_used(name: str, text: str, words: str):
