@@ -288,7 +288,7 @@ class ModelServer:
         `versions`: serve exactly these until the next load.
         Raises: UnavailableError outside explicit mode; ModelLoadError, InvalidArgumentError.
         """
-        manager = self._controllable()
+        manager = self.repositories()
         chosen = None if versions is None else frozenset(versions)
         await manager.load(name, LoadRequest(config_override, dict(files or {}), chosen))
 
@@ -299,7 +299,7 @@ class ModelServer:
 
         `unload_dependents`: parts that only this ensemble has brought in go too (REP-066).
         """
-        await self._controllable().unload(name, version, with_parts=unload_dependents)
+        await self.repositories().unload(name, version, with_parts=unload_dependents)
 
     def add_state_listener(self, callback: Callable[[IndexEntry], None]) -> None:
         """`callback` gets the row of every version that changes its state."""
@@ -310,7 +310,8 @@ class ModelServer:
         if self._manager is not None:
             await self._manager.settled()
 
-    def _controllable(self) -> Repositories:
+    def repositories(self) -> Repositories:
+        """For loads and unloads. Raises UnavailableError where the mode does not allow them."""
         mode = self.options.model_control_mode
         if mode is not ControlMode.EXPLICIT:
             reason = "polling is enabled" if mode is ControlMode.POLL else "mode is none"

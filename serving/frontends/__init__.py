@@ -1,4 +1,5 @@
-"""The doors of the core: KServe v2 over HTTP and gRPC, and the metrics port. Loop thread.
+"""The doors of the core: KServe v2 over HTTP and gRPC, the metrics port, and those for platforms
+that host the server. Loop thread.
 
 `start_frontends` opens what the options allow and returns once every port listens.
 """
@@ -6,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from serving.client_memory import ClientMemory
@@ -14,6 +15,8 @@ from serving.frontends.http_routes import HttpRoutes
 from serving.frontends.http_server import HttpLimits, HttpServer
 from serving.frontends.malloc import tune_malloc
 from serving.frontends.metrics_http import MetricsRoutes
+from serving.frontends.sagemaker_http import SageMakerRoutes
+from serving.frontends.vertex_http import VertexRoutes
 from serving.options import FrontendOptions
 from serving.tracing.tracer import Tracer
 
@@ -29,6 +32,8 @@ class Frontends:
     http: HttpServer | None = None
     grpc: GrpcServer | None = None
     metrics: HttpServer | None = None
+    sagemaker: HttpServer | None = None
+    vertex: HttpServer | None = None
     tracer: Tracer = field(default_factory=Tracer)
 
     @property
@@ -43,10 +48,18 @@ class Frontends:
     def metrics_port(self) -> int:
         return self.metrics.port if self.metrics is not None else 0
 
+    @property
+    def sagemaker_port(self) -> int:
+        return self.sagemaker.port if self.sagemaker is not None else 0
+
+    @property
+    def vertex_port(self) -> int:
+        return self.vertex.port if self.vertex is not None else 0
+
     async def stop(self, grace: float = 0.0) -> None:
         """Accept nothing new; answers in progress have `grace` seconds to go out."""
-        doors = [door for door in (self.http, self.grpc, self.metrics) if door is not None]
-        await asyncio.gather(*(door.stop(grace) for door in doors))
+        doors = (self.http, self.grpc, self.metrics, self.sagemaker, self.vertex)
+        await asyncio.gather(*(door.stop(grace) for door in doors if door is not None))
         await asyncio.to_thread(self.tracer.close)
 
 
@@ -56,10 +69,11 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
     memory = ClientMemory(is_allowed=options.allow_client_shm)
     tracer = Tracer(options.trace)
     opened = Frontends(tracer=tracer)
+    routes = HttpRoutes(server, options, memory, tracer)
+    limits = HttpLimits(max_body_size=options.http_max_body_size)
     try:
         if options.allow_http:
-            limits = HttpLimits(max_body_size=options.http_max_body_size)
-            opened.http = HttpServer(HttpRoutes(server, options, memory, tracer), limits)
+            opened.http = HttpServer(routes, limits)
             await opened.http.start(options.http_address, options.http_port)
         if options.allow_metrics:
             opened.metrics = HttpServer(MetricsRoutes(server, options), HttpLimits(max_body_size=0))
@@ -70,7 +84,29 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
 
             opened.grpc = GrpcServer(server, memory, tracer, options.grpc)
             await opened.grpc.start(options.grpc_address, options.grpc_port)
+        if options.sagemaker.is_allowed or options.vertex.is_allowed:
+            # The platforms send no header for restricted APIs; a redirect of Vertex AI's may.
+            unrestricted = replace(options, http_restricted=())
+            plain = HttpRoutes(server, unrestricted, memory, tracer)
+            await _open_platforms(server, options, opened, plain, routes)
     except BaseException:
         await opened.stop()
         raise
     return opened
+
+
+async def _open_platforms(
+    server: ModelServer,
+    options: FrontendOptions,
+    opened: Frontends,
+    plain: HttpRoutes,
+    restricted: HttpRoutes,
+) -> None:
+    limits = HttpLimits(max_body_size=options.http_max_body_size)
+    if options.sagemaker.is_allowed:
+        opened.sagemaker = HttpServer(SageMakerRoutes(server, options.sagemaker, plain), limits)
+        await opened.sagemaker.start(options.sagemaker.address, options.sagemaker.port)
+    if options.vertex.is_allowed:
+        vertex = VertexRoutes(server, options.vertex, plain, restricted)
+        opened.vertex = HttpServer(vertex, limits)
+        await opened.vertex.start(options.vertex.address, options.vertex.port)

@@ -114,6 +114,8 @@ class ModelLoader:
         config = pb.ModelConfig()
         if parsed.config is not None:
             config.CopyFrom(parsed.config)
+        if source.is_renamed:
+            config.name = source.name
         complete.fill_identity(config, name=source.name, model_directory=directory)
         return parsed, config
 

@@ -58,7 +58,7 @@ class RepositoryManager:
         load_timeout_s: float = 600.0,
         load_retries: int = 0,
     ) -> None:
-        self._listing = Roots(roots)
+        self.roots = Roots(roots)
         self._lifecycle = lifecycle
         self._loader = loader
         self._tasks = Tasks()
@@ -109,7 +109,7 @@ class RepositoryManager:
 
     async def load_all(self, names: Iterable[str] | None = None) -> dict[str, ServingError]:
         """Load the named models, or all there are. Returns what failed and why."""
-        wanted = list(self._listing.names() if names is None else dict.fromkeys(names))
+        wanted = list(self.roots.names() if names is None else dict.fromkeys(names))
         failed: dict[str, ServingError] = {}
 
         async def attempt(name: str) -> None:
@@ -130,7 +130,7 @@ class RepositoryManager:
         """Is there such a model on disk, or anything of it in the lifecycle?"""
         if self.is_known(name):
             return True
-        return await self._attempts.in_thread(lambda: self._listing.has(name))
+        return await self._attempts.in_thread(lambda: self.roots.has(name))
 
     def is_known(self, name: str) -> bool:
         return self._lifecycle.is_known(name)
@@ -148,7 +148,7 @@ class RepositoryManager:
         await self._tasks.to_the_end(work, f"the unload of model '{name}'")
 
     def index(self, *, ready_only: bool = False) -> list[IndexEntry]:
-        return index_rows(self._listing.names(), self._lifecycle, ready_only=ready_only)
+        return index_rows(self.roots.names(), self._lifecycle, ready_only=ready_only)
 
     async def close(self, timeout_s: float) -> bool:
         """Refuse new work, drain everything. False when something had not ended in time: its
@@ -177,7 +177,7 @@ class RepositoryManager:
 
     async def scan(self) -> dict[str, ModelStamp]:
         served = {name: item.source.stamp.directory for name, item in self._served.items()}
-        found, duplicates = await self._attempts.in_thread(lambda: self._listing.stamps(served))
+        found, duplicates = await self._attempts.in_thread(lambda: self.roots.stamps(served))
         for name in duplicates:
             self._lifecycle.fail_model(name, DUPLICATE)
         # A model that failed and was taken away is nobody's fault any more.
@@ -230,7 +230,7 @@ class RepositoryManager:
         if request.files:
             directory = override.write_override(request.files)
             return Source(name, directory, stamp_model(directory), request, is_temporary=True)
-        return self._listing.source(name, request)
+        return self.roots.source(name, request)
 
     async def _fetch(self, source: Source) -> None:
         if source.remote is None:

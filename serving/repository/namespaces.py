@@ -8,10 +8,11 @@ meant, and stands for all of them in load and unload. Loop thread only. Source: 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serving.errors import InvalidArgumentError, ServingError
+from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.manager import RepositoryManager
 from serving.repository.source import LoadRequest, check_model_name
@@ -56,8 +57,7 @@ class Namespaces:
 
     def sequence_holder(self, name: str, version: int, correlation_id: int | str) -> Model | None:
         found = (
-            item.sequence_holder(name, version, correlation_id)
-            for item in self.lifecycles.values()
+            item.sequence_holder(name, version, correlation_id) for item in self.lifecycles.values()
         )
         return next(filter(None, found), None)
 
@@ -99,6 +99,23 @@ class Repositories:
         self.managers = list(managers)
         for manager in self.managers:
             manager.meet([item for item in self.managers if item is not manager])
+
+    def register(self, root: Path, names: Mapping[str, str]) -> None:
+        """One more directory with models, from now on; `names`: directory -> name of the model.
+
+        Raises: UnsupportedError with namespaces; AlreadyExistsError, InvalidArgumentError. REP-069.
+        """
+        if len(self.managers) > 1:
+            raise UnsupportedError(
+                f"cannot register model repository '{root}': with --model-namespacing, only those "
+                "of the start are served"
+            )
+        self.managers[0].roots.register(root, names)
+
+    def unregister(self, root: Path) -> None:
+        """Raises NotFoundError. Unload what it has brought first."""
+        for manager in self.managers:
+            manager.roots.unregister(root)
 
     async def load(self, name: str, request: LoadRequest | None = None) -> None:
         """In every namespace that has the model. Raises the first ServingError of them."""

@@ -9,11 +9,16 @@ import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from serving.errors import InvalidArgumentError, ServingError
+from serving.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    ServingError,
+)
 from serving.repository.cloud.root import CloudRoot
 from serving.repository.source import LoadRequest, Source
 from serving.repository.states import DUPLICATE
-from serving.repository.storage import ModelStamp, RootListing, stamp_model
+from serving.repository.storage import ModelStamp, RootListing, check_root, stamp_model
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +28,22 @@ class Roots:
         self._roots = tuple(roots)
         self._local = RootListing([root for root in roots if isinstance(root, Path)])
         self._cloud = [root for root in roots if isinstance(root, CloudRoot)]
+
+    def register(self, root: Path, names: Mapping[str, str]) -> None:
+        """One more directory with models; `names`: directory -> name of the model. Blocking.
+
+        Raises: AlreadyExistsError, InvalidArgumentError. Source: spec REP-069.
+        """
+        check_root(root)
+        if root in self._local:
+            raise AlreadyExistsError(f"model repository '{root}' has already been registered")
+        self._local.add(root, names)
+
+    def unregister(self, root: Path) -> None:
+        """Models that it has brought stay as they are. Raises NotFoundError."""
+        if root not in self._local:
+            raise NotFoundError(f"model repository '{root}' has not been registered")
+        self._local.remove(root)
 
     def names(self) -> dict[str, list[Path]]:
         """Model name -> its places, one for each root that has it; see `RootListing.names`."""
@@ -44,7 +65,8 @@ class Roots:
         a store that might have it cannot be asked.
         """
         found = [
-            Source(name, place, stamp_model(place), request) for place in self._local.find(name)
+            Source(name, place, stamp_model(place), request, is_renamed=place.name != name)
+            for place in self._local.find(name)
         ]
         fault: ServingError | None = None
         for root in self._cloud:

@@ -60,6 +60,8 @@ class Source:
     is_temporary: bool = False
     remote: RemoteFiles | None = None
     """Brings the files into `directory` first."""
+    is_renamed: bool = False
+    """Its repository gives the model another name than the directory has: the config follows."""
 
     @property
     def origin(self) -> str:

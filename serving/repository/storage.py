@@ -88,8 +88,19 @@ class RootListing:
     """Names of the models in several roots, read again only when a root's own mtime moved."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = tuple(roots)
+        self._roots: dict[Path, Mapping[str, str]] = {root: {} for root in roots}
         self._cache: dict[Path, tuple[int, frozenset[str]]] = {}
+
+    def __contains__(self, root: Path) -> bool:
+        return root in self._roots
+
+    def add(self, root: Path, names: Mapping[str, str]) -> None:
+        """`names`: directory -> name of the model, where that is not the directory's own."""
+        self._roots[root] = dict(names)
+
+    def remove(self, root: Path) -> None:
+        del self._roots[root]
+        self._cache.pop(root, None)
 
     def names(self, *, strict: bool = False) -> dict[str, list[Path]]:
         """Model name -> its directories, one for each root that has it.
@@ -97,17 +108,21 @@ class RootListing:
         A root that cannot be read counts as it was at the last look; `strict` raises OSError.
         """
         found: dict[str, list[Path]] = {}
-        for root in self._roots:
-            for name in self._names_in(root, strict):
-                found.setdefault(name, []).append(root / name)
+        for root, renamed in list(self._roots.items()):
+            for entry in self._names_in(root, strict):
+                found.setdefault(renamed.get(entry, entry), []).append(root / entry)
         return dict(sorted(found.items()))
 
     def find(self, name: str) -> list[Path]:
         """Directories of one model, looked up afresh."""
         if name.startswith("."):
             return []
+        places = []
+        for root, renamed in list(self._roots.items()):
+            own = [entry for entry, given in renamed.items() if given == name]
+            places += [root / entry for entry in own or [name] if renamed.get(entry, name) == name]
         # os.path.isdir says no to a name that the file system cannot even hold; Path.is_dir raises.
-        return [root / name for root in self._roots if os.path.isdir(root / name)]
+        return [place for place in places if os.path.isdir(place)]
 
     def stamps(self, served: Mapping[str, Path]) -> tuple[dict[str, ModelStamp], list[str]]:
         """Stamps of all models, and the names that lie in several roots.

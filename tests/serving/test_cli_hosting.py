@@ -1,4 +1,4 @@
-"""Options of the routes for OpenAI's clients, SageMaker and Vertex AI. CLI-070, CLI-071, CLI-170."""
+"""Options of the routes for OpenAI, SageMaker and Vertex AI. CLI-070, CLI-071, CLI-170."""
 
 from __future__ import annotations
 
