@@ -192,7 +192,8 @@ async def what_is_cancelled_in_the_queue_never_runs(drive: Drive) -> None:
     gone = await drive.queue("gone")
     await drive.queue("c")
     gone.cancel()
-    await drive.sleep(0.05)
+    await drive.sleep(0.1)
+    drive.still_blocked()
 
 
 @scenario("default", words=("cancel",))
@@ -202,7 +203,8 @@ async def the_default_queue_forgets_what_is_cancelled(drive: Drive) -> None:
     gone = await drive.queue("gone")
     await drive.queue("c")
     gone.cancel()
-    await drive.sleep(0.05)
+    await drive.sleep(0.1)
+    drive.still_blocked()
 
 
 @scenario("warm")

@@ -32,7 +32,7 @@ async def the_cache_works_without_a_batcher(drive: Drive) -> Facts:
 @scenario("cached")
 async def a_hit_does_not_wait_in_the_queue(drive: Drive) -> Facts:
     await ask(drive, "miss", 3)
-    blocker = await drive.block()
+    blocker = await drive.block(ms=1000)
     await drive.answers(drive.send("hit", 3))
     return {"waited": blocker.is_done}
 

@@ -88,10 +88,10 @@ async def without_a_default_the_override_has_no_effect(drive: Drive) -> None:
 
 @scenario("queue_delay")
 async def delayed_requests_go_behind_the_others(drive: Drive) -> None:
-    await drive.block(ms=400)
-    await drive.queue("late", timeout=50_000)
+    await drive.block(ms=600)
+    await drive.queue("late", timeout=300_000)
     await drive.queue("late too", timeout=20_000)
-    await drive.sleep(0.1 / drive.patience)
+    await drive.sleep(0.35 / drive.patience)
     await drive.queue("a")
     await drive.queue("b")
 
@@ -103,3 +103,4 @@ async def delayed_requests_count_in_the_size_of_the_queue(drive: Drive) -> None:
         await drive.queue(tag, timeout=20_000)
     await drive.sleep(0.1 / drive.patience)
     await drive.answers(drive.send("e"))
+    drive.still_blocked()

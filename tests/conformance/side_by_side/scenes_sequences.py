@@ -197,10 +197,12 @@ async def an_idle_sequence_loses_its_slot(drive: Drive) -> None:
 @scenario("seq_direct", words=("start flag",))
 async def a_cancellation_ends_what_waits_of_the_sequence(drive: Drive) -> None:
     await done(drive, "other", "+", 2, 1)
-    await drive.block(**drive.step("+", 1))
+    await drive.block(ms=400, **drive.step("+", 1))
     gone = await queue(drive, "gone", "", 2, 2)
     await queue(drive, "too", "", 2, 3)
     gone.cancel()
+    await drive.sleep(0.1)
+    drive.still_blocked()
     await drive.answers()
     await done(drive, "after", "", 2, 4)
 
