@@ -33,8 +33,6 @@ class Batch:
     times: ExecutionTimes = field(default_factory=ExecutionTimes)
     rescheduled: list[InferenceRequest] = field(default_factory=list)
     """Those that the instance wants to execute again: filled before `done`, they have no answer."""
-    filler_count: int = 0
-    """Rows that stand for nobody, to keep others in their place; part of the batch size."""
 
     def stamp_requests(self) -> None:
         """Copy the execution times to every request. Hosts call it before they deliver answers."""

@@ -187,8 +187,7 @@ class SequenceBatcher(DispatchingScheduler):
             self._queue.remove(request)
             lane.ready.pop(request).begin(self._deliver)
         lane.has_run = True
-        fillers = len(rows) - len(choice.requests)
-        self._dispatch(lane.host, Batch(rows, len(rows), choice.reason, filler_count=fillers))
+        self._dispatch(lane.host, Batch(rows, len(rows), choice.reason))
 
     def _must_hold(self) -> bool:
         if not (self._hold_until or self._hold_backlog) or self._is_stopping:

@@ -45,7 +45,6 @@ def test_a_filler_has_zeros_shaped_like_a_real_row_and_is_not_ready():
 
     batch = sequencing.host.executed[-1]
     filler, real = batch.requests
-    assert batch.filler_count == 1
     assert batch.batch_size == 2
     np.testing.assert_array_equal(filler.inputs["IN"].array, np.zeros((1, 3), np.float32))
     assert filler.inputs["READY"].array.tolist() == [[0]]
