@@ -81,7 +81,7 @@ class Drive:
         for call in self.calls:
             if call.work is not None and not call.work.done():
                 call.work.cancel()
-        await self._channel.close()
+        await self._channel.close(None)
 
     # Requests
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.conformance.side_by_side.drive import Drive
 from tests.conformance.side_by_side.scenario import Facts, scenario
 
@@ -94,7 +96,7 @@ async def another_shape_closes_the_batch(drive: Drive) -> None:
 @scenario("batch_shapes")
 async def empty_tensors_are_batched_too(drive: Drive) -> None:
     await drive.block()
-    empty = {"INPUT0": ("INT32", [[]])}
+    empty: dict[str, tuple[Any, ...]] = {"INPUT0": ("INT32", [[]])}
     await drive.queue("a", inputs=empty)
     await drive.queue("b", inputs=empty)
 
