@@ -31,7 +31,7 @@ from serving.instance.codec import error_header, request_from
 from serving.instance.shared_tensors import TensorUnpacker
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
-from serving.services import ModelServices, ServedModel
+from serving.services import ModelCalls, ModelServices, ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class CallDesk:
         self._open[call.number] = call
         try:
             self._inherit(request, message)
-            call.model = self._called(message)
+            call.model = self._called(request, message)
             call.model.infer(request)
             call.is_starting = False
             if call.number in self._open and not can_be_answered(call):
@@ -138,10 +138,10 @@ class CallDesk:
         if traced is not None and traced.trace is not None:
             request.trace = traced.trace.child(message.model_name)
 
-    def _called(self, message: wire.Call) -> ServedModel:
+    def _called(self, request: InferenceRequest, message: wire.Call) -> ServedModel:
         if self._services.calls is None:
             raise UnavailableError("this server lends its models no other models")
-        model = self._services.calls.model(message.model_name, message.model_version)
+        model = _taker(self._services.calls, request)
         if model.spec.is_decoupled and not message.is_decoupled:
             raise UnsupportedError(
                 f"model '{model.name}' is decoupled and may give any number of responses: call it "
@@ -219,6 +219,15 @@ class CallDesk:
             )
         for number in message.gone:
             metrics.drop(self._caller, number)
+
+
+def _taker(calls: ModelCalls, request: InferenceRequest) -> ServedModel:
+    name, version = request.model_name, request.model_version
+    holder: ServedModel | None = None
+    if request.correlation_id and not request.sequence_start:
+        # A sequence goes on where it began, even if that model gets no new ones any more.
+        holder = calls.sequence_holder(name, version, request.correlation_id)
+    return holder or calls.model(name, version)
 
 
 def _not_started(call: OpenCall, error: ServingError) -> ServingError:

@@ -29,6 +29,21 @@ for r in requests:
         sender.send(ok(float(index)))
     sender.send(flags=FINAL)
 """
+SUMS = """
+self.sums = getattr(self, "sums", {})
+answers = []
+for r in requests:
+    key = r.correlation_id()
+    started = pb_utils.get_input_tensor_by_name(r, "START").as_numpy().reshape(-1)[0]
+    self.sums[key] = (0.0 if started else self.sums[key]) + value_in(r).reshape(-1)[0]
+    answers.append(array_ok(np.array([[self.sums[key]]], np.float32)))
+return answers
+"""
+SEQUENCES = """
+max_batch_size: 1
+sequence_batching { control_input [{ name: "START" control [
+    { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }] }] }
+"""
 WAITING = "import time\ntime.sleep(60)\nreturn [ok()]"
 
 
@@ -286,21 +301,6 @@ await asyncio.gather(*map(one, requests))
 
 
 async def test_pb_047_calls_with_flags_and_a_correlation_id_are_a_sequence(tmp_path: Path):
-    counting = """
-self.sums = getattr(self, "sums", {})
-answers = []
-for r in requests:
-    key = r.correlation_id()
-    started = pb_utils.get_input_tensor_by_name(r, "START").as_numpy().reshape(-1)[0]
-    self.sums[key] = (0.0 if started else self.sums[key]) + value_in(r).reshape(-1)[0]
-    answers.append(array_ok(np.array([[self.sums[key]]], np.float32)))
-return answers
-"""
-    config = """
-max_batch_size: 1
-sequence_batching { control_input [{ name: "START" control [
-    { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }] }] }
-"""
     body = """
 found = []
 for value, flags in ((1.0, 1), (2.0, 0), (3.0, 2)):
@@ -310,6 +310,22 @@ late = call("sums", np.ones((1, 1), np.float32), correlation_id=7).exec()
 assert late.has_error() and "START" in late.error().message(), late.error()
 return [array_ok(np.array(found, np.float32))]
 """
-    models = {"sums": (source_of(counting), config), "m": source_of(body)}
+    models = {"sums": (source_of(SUMS), SEQUENCES), "m": source_of(body)}
     async with served(tmp_path, models) as server:
         assert (await ask_server(server, "m")).tolist() == [1.0, 3.0, 6.0]
+
+
+async def test_pb_047_a_sequence_goes_on_where_it_began_when_its_model_is_replaced(tmp_path: Path):
+    body = """
+return [array_ok(value_of(call(
+    "sums", np.ones((1, 1), np.float32), correlation_id=7, flags=int(value_in(r)[0])).exec())[0])
+    for r in requests]
+"""
+    models = {"sums": (source_of(SUMS), SEQUENCES), "m": source_of(body)}
+    async with served(tmp_path, models) as server:
+        assert await ask_server(server, "m", 1.0) == [1.0]
+        (tmp_path / "sums/1/model.py").write_text(source_of(SUMS) + "# another one\n")
+        await server.load_model("sums")
+
+        assert await ask_server(server, "m", 0.0) == [2.0]
+        assert await ask_server(server, "m", 2.0) == [3.0]
