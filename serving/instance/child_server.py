@@ -119,11 +119,15 @@ class InstanceServer:
             request.rescheduler = rescheduled.append
         running_numbers.set([self._numbers[request] for request in requests])
         self._collected = None if self._is_decoupled else collected
+        # Kept until its requests have failed: its traceback holds their response senders.
+        failure: Exception | None = None
         try:
             self._instance.execute(requests, times)
         except ServingError as error:
+            failure = error
             done.error = error_header(error)
         except Exception as error:  # a backend must never take its process down by raising
+            failure = error
             text = f"model '{self.context.spec.name}' failed to execute: "
             done.error = error_header(BackendError(text + describe_exception(error)))
         running_numbers.set(())
@@ -139,6 +143,7 @@ class InstanceServer:
                 # The worker fails those that execute left without an answer.
                 for request in requests:
                     self._numbers.pop(request, None)
+        del failure
         return done
 
     def _unpack(self, message: wire.Execute, frame: wire.Frame) -> list[InferenceRequest]:
