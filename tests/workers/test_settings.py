@@ -108,6 +108,23 @@ def test_host_policies_are_those_of_the_command_line_one_after_the_other():
     assert policies == {"cpu": HostPolicy(None, frozenset({0, 1})), "gpu_0": HostPolicy(1)}
 
 
+def test_settings_of_backends_are_those_of_the_command_line_one_after_the_other(tmp_path: Path):
+    text = "python,execute-timeout-seconds=5; python,max-quick-restarts=3;min=7"
+
+    server = load_settings(
+        {**MODELS, "CONCH_BACKEND_CONFIG": text, "CONCH_MODEL_LOG_DIRECTORY": str(tmp_path)}
+    ).server
+
+    expected = {"execute-timeout-seconds": "5", "max-quick-restarts": "3"}
+    assert server.backend_config == {"python": expected, "": {"min": "7"}}
+    assert server.model_log_directory == tmp_path
+
+
+def test_a_wrong_setting_of_a_backend_says_what_is_expected():
+    with pytest.raises(SettingsError, match="'python,x' is not of the form <backend>,<key>"):
+        load_settings({**MODELS, "CONCH_BACKEND_CONFIG": "python,x"})
+
+
 def test_a_wrong_host_policy_says_what_is_expected():
     with pytest.raises(SettingsError, match="CONCH_HOST_POLICIES: expects <name>,cpu-cores="):
         load_settings({**MODELS, "CONCH_HOST_POLICIES": "cpu"})
