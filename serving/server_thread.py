@@ -1,7 +1,7 @@
 """A ModelServer and its front ends on an event-loop thread of their own.
 
 For programs whose main thread is busy otherwise: Celery workers, tests, notebooks. The thread owns
-server and front ends; other threads reach them through `call` and `invoke` only.
+server and front ends; other threads reach them through `call`, `invoke` and `post` only.
 """
 
 from __future__ import annotations
@@ -87,6 +87,13 @@ class ServerThread:
             work.close()
             raise UnavailableError("the server has stopped")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def post(self, work: Callable[[], object]) -> None:
+        """Call a plain function on the server's loop, and do not wait. Raises UnavailableError."""
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            raise UnavailableError("the server has stopped") from None
 
     def invoke(self, work: Callable[[], T], timeout_s: float | None = None) -> T:
         """Call a plain function on the server's loop and wait for its result."""
