@@ -31,6 +31,7 @@ from tests.serving.backends.python.serving_models import (
 )
 from tests.serving.backends.python.writing import model
 from tests.serving.instance.python_models import BACKEND, ask_one, context_for
+from tests.waiting import wait_until
 
 USES = "import own_package\nreturn [array_ok(np.array([own_package.VALUE], np.float32))]"
 
@@ -105,6 +106,24 @@ async def test_pb_060_an_archive_is_unpacked_once_for_all_models_and_mended(
     made = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
     assert len(made) == 1
     assert (made[0] / "mended").exists()
+
+
+async def test_a_load_that_makes_an_environment_shows_that_phase(tmp_path: Path, venv: Path):
+    packed = tmp_path / "packed"
+    shutil.copytree(venv, packed, symlinks=True)
+    (packed / "bin" / "conda-unpack").write_text("import time\ntime.sleep(1)\n")
+    archive = tmp_path / "env.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(packed, ".")
+    root = tmp_path / "models"
+    write_model(root, "m", source_of(USES), parameter(archive))
+    async with served(root, {}, load_models=(), **options(tmp_path)) as server:
+        loading = asyncio.create_task(server.load_model("m"))
+        await wait_until(
+            lambda: any("environment" in item.reason for item in server.repository_index())
+        )
+        await loading
+        assert await ask_server(server, "m") == [3.0]
 
 
 async def test_pb_060_variables_of_the_activation_script_reach_the_model(
