@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from serving.errors import ModelLoadError
+from serving.errors import BackendError, ModelLoadError
+from serving.instance.process import ProcessHost
 from serving.options import ControlMode, ServerOptions
 from serving.server import ModelServer
 from tests.serving.model_files import identity_request, write_identity
@@ -169,3 +172,26 @@ async def test_a_load_that_fails_leaves_no_demand(make: Make, tmp_path: Path):
 
     assert server.limiter is not None
     assert server.limiter.resources() == []
+
+
+async def test_a_process_that_dies_gives_its_resources_back(make: Make, tmp_path: Path):
+    """SCH-111: nobody waits for the dead."""
+    isolated = 'parameters { key: "instance_isolation" value { string_value: "process" } }\n'
+    write_identity(tmp_path, "a", extra=group(needs("r", 1)) + isolated, delay_ms=60_000)
+    write_identity(tmp_path, "b", extra=group(needs("r", 1)))
+    server = await serving(make(), "a", "b")
+    assert server.limiter is not None
+    doomed = asyncio.ensure_future(server.infer_async(identity_request("a")))
+    waiting = asyncio.ensure_future(server.infer_async(identity_request("b")))
+    turns = server.model("b").turns
+    assert turns is not None
+    await wait_until(lambda: turns.waiting_count)
+    (host,) = server.model("a").hosts
+    assert isinstance(host, ProcessHost)
+    assert host.pid is not None
+
+    os.kill(host.pid, signal.SIGKILL)
+
+    await asyncio.wait_for(waiting, 10)
+    with pytest.raises(BackendError, match="SIGKILL"):
+        await doomed
