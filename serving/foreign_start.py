@@ -1,8 +1,8 @@
 """Starts a module of the core in an interpreter of a model's own environment.
 
-`foreign_start.py PATHS BORROWED MODULE ARGUMENTS...`: PATHS (as in PYTHONPATH) come after everything
-that the environment has, so that its packages win over those beside the core. From BORROWED only
-the package is taken that has Triton's messages, which runs in any version of Python.
+`foreign_start.py PATHS BORROWED MODULE ARGUMENTS...`: PATHS (as in PYTHONPATH) come after all that
+the environment has, so that its packages win over those beside the core. From BORROWED only the
+package is taken that has Triton's messages, which runs in any version of Python.
 """
 
 from __future__ import annotations
