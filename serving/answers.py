@@ -14,7 +14,7 @@ from serving.clock import Clock
 from serving.config.decode import ModelSpec
 from serving.errors import InternalError, InvalidArgumentError, ServingError
 from serving.instance.base import Batch
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.request_checks import RequestChecks
 from serving.response import InferenceResponse
 from serving.response_stats import ResponseStats
@@ -134,6 +134,7 @@ class Answers:
         now_ns = self._clock.now_ns()
         total_ns = now_ns - times.request_start_ns
         if response.error is not None:
+            logger.debug("%s %s", request_tag(request.id), response.error.message)
             self._stats.record_failure(response.error.failure_reason, total_ns)
             return
         if self._first_response is not None and self._responses is None:
@@ -163,4 +164,6 @@ def call_back(request: InferenceRequest, response: InferenceResponse) -> None:
         request.on_response(response)
     except Exception:
         # One caller's broken callback must not stop the others' answers or the scheduler.
-        logger.exception("a response callback failed model=%s", request.model_name)
+        logger.exception(
+            "%s a response callback failed model=%s", request_tag(request.id), request.model_name
+        )

@@ -28,6 +28,11 @@ class InputTensor:
     """Shaped like `shape`, read-only view of the received bytes; object array for BYTES."""
 
 
+def request_tag(request_id: str) -> str:
+    """How log messages about a request begin (LOG-004)."""
+    return f"[request id: {request_id or '<id_unknown>'}]"
+
+
 class RequestTrace(Protocol):
     """What is written down about a request that is traced (`serving.tracing.trace.Trace`)."""
 

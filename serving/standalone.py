@@ -16,8 +16,8 @@ import sys
 from serving.cli import CommandLine
 from serving.errors import ServingError
 from serving.frontends import Frontends, start_frontends
-from serving.repository.states import IndexEntry
 from serving.server import ModelServer
+from serving.startup_tables import tables
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ async def serve(line: CommandLine) -> int:
     _log_ports(line, frontends)
     failure = await _start(server, stop)
     if not failure and not stop.is_set():
-        _log_models(server.repository_index())
+        for row in tables(line.server, server.repository_index()):
+            logger.info("%s", row)
         _freeze()
         await stop.wait()
     logger.info("stopping: not ready, no new requests, finishing those accepted")
@@ -93,18 +94,6 @@ def _log_ports(line: CommandLine, frontends: Frontends) -> None:
     ):
         if port:
             logger.info("%s on %s:%d", name, address, port)
-
-
-def _log_models(index: list[IndexEntry]) -> None:
-    """The start-up table of models, one record a row (spec LOG-005)."""
-    rows = [("Model", "Version", "Status")]
-    for entry in index:
-        version = "-" if entry.version is None else str(entry.version)
-        status = entry.state or "not loaded"
-        rows.append((entry.name, version, f"{status}: {entry.reason}" if entry.reason else status))
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for name, version, status in rows:
-        logger.info("| %s | %s | %s", name.ljust(widths[0]), version.ljust(widths[1]), status)
 
 
 def _freeze() -> None:

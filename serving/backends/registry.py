@@ -45,6 +45,13 @@ class BackendRegistry:
                 backend = self._backends[name] = self._create(name)
             return backend
 
+    def location(self, name: str) -> str:
+        """Where it comes from: a folder, or `module:Class`; empty for a name that is none."""
+        known = BUILT_IN.get(name) or self._announced(name)
+        if known is None and name in self._python_based():
+            known = f"{self._backend_directory}/{name}"
+        return known or ""
+
     def _create(self, name: str) -> Backend:
         target = BUILT_IN.get(name) or self._announced(name)
         if target is None and name in self._python_based():

@@ -21,7 +21,7 @@ from serving.frontends.grpc_parsing import refuse_malformed
 from serving.frontends.grpc_tracing import sampled
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details, grpc_status
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
@@ -122,7 +122,11 @@ class InferStream:
             self._finish(call, self._error_message(call, error), error)
             return
         except Exception:
-            logger.exception("a stream request failed unexpectedly model=%s", call.model_name)
+            logger.exception(
+                "%s a stream request failed unexpectedly model=%s",
+                request_tag(call.id),
+                call.model_name,
+            )
             problem = InternalError("internal error, see the server's log")
             self._finish(call, self._error_message(call, problem), problem)
             return
@@ -146,7 +150,9 @@ class InferStream:
             except ServingError as problem:
                 error = problem
             except Exception:
-                logger.exception("cannot encode a response model=%s", call.model_name)
+                logger.exception(
+                    "%s cannot encode a response model=%s", request_tag(call.id), call.model_name
+                )
                 error = InternalError("internal error while encoding the response")
         elif response.is_null and request.parameters.get("triton_enable_empty_final_response"):
             message = self._answer(request, response, model)

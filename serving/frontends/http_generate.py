@@ -25,6 +25,7 @@ from serving.frontends.http_messages import (
 from serving.frontends.http_tracing import traced
 from serving.options import FrontendOptions
 from serving.protocol import generate
+from serving.request import request_tag
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
@@ -80,7 +81,11 @@ class _Answer(ABC):
             except ServingError as problem:
                 error = problem
             except Exception:
-                logger.exception("cannot encode a response model=%s", response.model_name)
+                logger.exception(
+                    "%s cannot encode a response model=%s",
+                    request_tag(response.id),
+                    response.model_name,
+                )
                 error = InternalError("internal error while encoding the response")
         self._take(body, error, response.is_final)
 

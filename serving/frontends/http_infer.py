@@ -39,7 +39,7 @@ from serving.protocol.v2_http import (
     json_elements,
     parse_header_length,
 )
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
@@ -227,7 +227,11 @@ class _Answer:
         except ServingError as error:
             return error_response(error)
         except Exception:
-            logger.exception("cannot encode a response model=%s", response.model_name)
+            logger.exception(
+                "%s cannot encode a response model=%s",
+                request_tag(response.id),
+                response.model_name,
+            )
             return text_error(500, "internal error while encoding the response")
 
     def _render(self, response: InferenceResponse) -> HttpResponse:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from serving.backends.base import ExecutionTimes
 from serving.errors import ServingError
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,9 @@ def deliver(request: InferenceRequest, response: InferenceResponse) -> None:
     try:
         request.deliver(request, response)
     except Exception:
-        logger.exception("delivering a response failed model=%s", request.model_name)
+        logger.exception(
+            "%s delivering a response failed model=%s", request_tag(request.id), request.model_name
+        )
 
 
 def finish(done: Callable[[Batch], None], batch: Batch) -> None:

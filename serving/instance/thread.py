@@ -22,7 +22,7 @@ from serving.backends.base import LoadedModel, ModelInstance, Placement
 from serving.errors import BackendError, InternalError, ServingError
 from serving.instance.base import Batch, deliver, finish
 from serving.instance.burst import BurstLimit
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
 
 logger = logging.getLogger(__name__)
@@ -243,7 +243,11 @@ class ThreadHost:
 
 def _drop(request: InferenceRequest, response: InferenceResponse) -> None:
     """The responder after the final response."""
-    logger.warning("dropped a response after the final one model=%s", request.model_name)
+    logger.warning(
+        "%s dropped a response after the final one model=%s",
+        request_tag(request.id),
+        request.model_name,
+    )
 
 
 def _settle(future: asyncio.Future[Any], value: object) -> None:

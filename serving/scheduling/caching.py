@@ -22,7 +22,7 @@ from serving.cache.key import input_bytes, request_key
 from serving.clock import Clock
 from serving.config.decode import ModelSpec, SchedulerKind
 from serving.errors import CancelledError, InternalError, QueueRejectedError, ServingError
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse, OutputTensor
 from serving.scheduling.base import Scheduler
 from serving.scheduling.ensemble import EnsembleScheduler
@@ -251,7 +251,11 @@ class CachingScheduler:
             try:
                 self._cache.insert(key, CachedAnswer.copy_of(response))
             except MemoryError:
-                logger.warning("no memory to keep an answer model=%s", response.model_name)
+                logger.warning(
+                    "%s no memory to keep an answer model=%s",
+                    request_tag(response.id),
+                    response.model_name,
+                )
         self._on_miss(took_ns + self._clock.now_ns() - start_ns)
 
     def _cancel(self, request: InferenceRequest) -> None:

@@ -16,7 +16,7 @@ from serving.clock import Clock, TimerHandle
 from serving.config.decode import ModelSpec
 from serving.errors import QueueRejectedError, ServingError
 from serving.instance.base import Batch
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.scheduling.ensemble_parts import Binding, Parts
 from serving.scheduling.ensemble_plan import EnsemblePlan
 from serving.scheduling.ensemble_run import EnsembleRun, StepCall
@@ -214,8 +214,9 @@ class _Turns:
         self._timer = None
         call = self._pop()
         logger.error(
-            "%s has waited for %d s because max_inflight_requests is %d: it runs in spite of that "
-            "ensemble=%s",
+            "%s %s has waited for %d s because max_inflight_requests is %d: it runs in spite of "
+            "that ensemble=%s",
+            request_tag(call.run.request.id),
             self._step,
             LONGEST_WAIT_S,
             self._limit,

@@ -148,6 +148,25 @@ async def test_reshape_hides_the_models_own_shapes_from_callers():
     await model.drain_and_close()
 
 
+async def test_log_messages_about_a_request_begin_with_its_id(identity, caplog):
+    """LOG-004."""
+
+    def broken(_):
+        raise RuntimeError("client is gone")
+
+    for request_id in ("mine", ""):
+        request = request_of({"IN": ROW}, id=request_id)
+        request.on_response = broken
+        identity.infer(request)
+        await infer(identity, request_of({"IN": ROW}))
+
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [message[: message.index("]") + 1] for message in messages] == [
+        "[request id: mine]",
+        "[request id: <id_unknown>]",
+    ]
+
+
 async def test_a_broken_callback_does_not_stop_other_answers(identity, caplog):
     def broken(_):
         raise RuntimeError("client is gone")

@@ -17,7 +17,7 @@ from serving.config.decode import ModelSpec
 from serving.errors import ServingError
 from serving.instance.base import Batch, InstanceHost
 from serving.instance.pool import InstancePool
-from serving.request import InferenceRequest
+from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
 from serving.scheduling.alarm import Alarm
 from serving.scheduling.dispatch import DispatchingScheduler
@@ -128,7 +128,9 @@ class SequenceBatcher(DispatchingScheduler):
         self._refuse()
         if sequence is not None:
             logger.warning(
-                "sequence %r started again before it ended: what waits of it runs first model=%s",
+                "%s sequence %r started again before it ended: what waits of it runs first "
+                "model=%s",
+                request_tag(request.id),
                 correlation_id,
                 self._model_name,
             )
