@@ -18,6 +18,7 @@ from serving.frontends.metrics_http import MetricsRoutes
 from serving.frontends.sagemaker_http import SageMakerRoutes
 from serving.frontends.vertex_http import VertexRoutes
 from serving.options import FrontendOptions
+from serving.repository.load_threads import LoadThreads
 from serving.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class Frontends:
         """Accept nothing new; answers in progress have `grace` seconds to go out."""
         doors = (self.http, self.grpc, self.metrics, self.sagemaker, self.vertex)
         await asyncio.gather(*(door.stop(grace) for door in doors if door is not None))
-        await asyncio.to_thread(self.tracer.close)
+        # Not the loop's own executor, which takes no jobs any more when the interpreter ends.
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(LoadThreads("close"), self.tracer.close)
 
 
 async def start_frontends(server: ModelServer, options: FrontendOptions) -> Frontends:

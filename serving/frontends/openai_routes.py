@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from serving.errors import NotFoundError, ServingError
+from serving.errors import InternalError, NotFoundError, ServingError
 from serving.frontends.http_messages import (
     JSON,
     Cancel,
@@ -154,8 +154,11 @@ class _Vectors:
                 raise response.error
             self._vectors[index] = embeddings.vector_of(response, self._call, self._tensors)
         except ServingError as error:
-            self.cancel()
-            self._reply(openai_error(error))
+            self._fail(error)
+            return
+        except Exception:
+            logger.exception("cannot read a response model=%s", response.model_name)
+            self._fail(InternalError("internal error while reading a response of the model"))
             return
         counted = answers.piece_of(response).tokens_in
         if counted is not None:
@@ -166,6 +169,10 @@ class _Vectors:
             body = embeddings.answer(self._call, vectors, self._usage)
             data = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
             self._reply(HttpResponse(200, [data], JSON))
+
+    def _fail(self, error: ServingError) -> None:
+        self.cancel()
+        self._reply(openai_error(error))
 
     def cancel(self) -> None:
         self._is_over = True

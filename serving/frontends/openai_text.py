@@ -6,12 +6,13 @@ Takes the responses of one generate request as they come. Loop thread. Source: s
 from __future__ import annotations
 
 import codecs
+import logging
 from abc import ABC, abstractmethod
 from typing import Any
 
 import orjson
 
-from serving.errors import ServingError
+from serving.errors import InternalError, ServingError
 from serving.frontends.http_messages import (
     HttpResponse,
     Reply,
@@ -23,6 +24,8 @@ from serving.protocol.openai.stop import StopScanner
 from serving.protocol.openai.text import TextCall
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
+
+logger = logging.getLogger(__name__)
 
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
@@ -49,6 +52,15 @@ class TextAnswer(ABC):
     def on_response(self, response: InferenceResponse) -> None:
         if self._is_over:
             return
+        try:
+            self._hear(response)
+        except Exception:
+            logger.exception("cannot read a response model=%s", response.model_name)
+            self._end()
+            self._fail(InternalError("internal error while reading a response of the model"))
+            self._request.cancel()
+
+    def _hear(self, response: InferenceResponse) -> None:
         if response.error is not None:
             self._end()
             self._fail(response.error)

@@ -45,7 +45,9 @@ def _as_bytes(item: object) -> bytes:
 
 
 def _count(array: np.ndarray[Any, Any] | None) -> int | None:
-    return None if array is None or array.size == 0 else int(array.sum())
+    if array is None or array.size == 0 or array.dtype.kind not in "iu":
+        return None
+    return int(array.sum())
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ for a chat), `text_output` out, both strings. Source: spec TOOL-060. Pure; any t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,7 +181,8 @@ def _as_json(call: TextCall, inputs: Mapping[str, TensorSpec]) -> dict[str, Any]
     """All in the one input that the vLLM backend has for them."""
     own = {name: value for name, value in call.extra.items() if name in inputs}
     others = {name: value for name, value in call.extra.items() if name not in inputs}
-    return {_SAMPLING: orjson.dumps(call.sampling | others).decode(), **own}
+    # The standard library: a number of the caller's own may be larger than 64 bits.
+    return {_SAMPLING: json.dumps(call.sampling | others), **own}
 
 
 def _one_by_one(call: TextCall, inputs: Mapping[str, TensorSpec]) -> dict[str, Any]:
