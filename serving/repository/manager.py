@@ -221,6 +221,7 @@ class RepositoryManager:
                 leaving = await self._load_from(source, anew=anew)
             except BaseException:
                 discard(source)
+                self._parts.note_kept(name, self._served.get(name))
                 raise
             if leaving:
                 # REP-092: an update ends when surplus instances have finished their batches.
@@ -249,8 +250,7 @@ class RepositoryManager:
         name = source.name
         try:
             await self._fetch(source)
-            prepared = await self._attempts.prepare(source)
-            prepared = await self._bring_parts(prepared)
+            prepared = await self._bring_parts(await self._attempts.prepare(source))
         except ServingError as error:
             raise self._unprepared(name, error.message) from error
         except Exception as error:
@@ -329,7 +329,7 @@ class RepositoryManager:
         before = self._served.get(name)
         replaced = self._lifecycle.finish_load(name, models)
         self._served[name] = Served(prepared, selected)
-        self._reviews.note(name)
+        self._reviews.note(name, is_loaded=True)
         self._parts.note_loaded(name)
         surplus = [
             entry.version

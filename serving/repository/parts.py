@@ -8,11 +8,13 @@ manager does it. Loop thread only. Source: spec REP-058, REP-066, SCH-092.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from serving.errors import InvalidArgumentError, ServingError
 from serving.repository.dependencies import DependencyGraph
 from serving.repository.lifecycle import Lifecycle
+from serving.repository.served import Served
 
 
 class Parts:
@@ -42,6 +44,15 @@ class Parts:
 
     def note_loaded(self, name: str) -> None:
         self._waiting.discard(name)
+
+    def note_kept(self, name: str, served: Served | None) -> None:
+        """A load has failed: what serves, if anything, goes on with the parts that it had."""
+        if served is None:
+            return
+        self._waiting.discard(name)
+        # Others may have been loaded meanwhile that would make a circle of it.
+        with contextlib.suppress(InvalidArgumentError):
+            self._graph.put(name, served.prepared.parts)
 
     def note_waiting(self, name: str) -> None:
         """It is wanted, and cannot serve because of its parts."""
@@ -78,9 +89,13 @@ class Parts:
             self._graph.remove(gone)
         return order
 
-    def concerned(self, changed: Iterable[str]) -> list[list[str]]:
-        """Ensembles over the models that have changed, as groups: each needs only earlier ones."""
+    def concerned(self, changed: Iterable[str], loaded: Iterable[str]) -> list[list[str]]:
+        """Ensembles over the models that have changed, as groups: each needs only earlier ones.
+
+        Those that were `loaded` themselves are among them: a part may have gone meanwhile.
+        """
         users = {user for name in changed for user in self._graph.all_users(name)}
+        users |= {name for name in loaded if self._graph.parts(name)}
         return self._graph.load_order(users)
 
     def lost_part(self, name: str) -> str:

@@ -42,15 +42,18 @@ class Reviews:
         self._load = load
         self._withdraw = withdraw
         self._changed: set[str] = set()
+        self._loaded: set[str] = set()
         self.neighbours: Sequence[Reviews] = ()
         """Those of other namespaces: their ensembles may have parts here."""
 
     def __repr__(self) -> str:
         return f"<Reviews changed={sorted(self._changed)}>"
 
-    def note(self, name: str) -> None:
+    def note(self, name: str, *, is_loaded: bool = False) -> None:
         """The model was loaded or unloaded."""
         self._changed.add(name)
+        if is_loaded:
+            self._loaded.add(name)
 
     async def run(self, *, but_for: str = "") -> None:
         """Look at every ensemble over what has changed. Under no lock: it loads models.
@@ -59,12 +62,16 @@ class Reviews:
         """
         while self._changed:
             changed, self._changed = self._changed, set()
-            for reviews in (self, *self.neighbours):
-                await reviews.look_at_users(changed, but_for)
+            loaded, self._loaded = self._loaded, set()
+            await self._look_at_users(changed, loaded, but_for)
+            for neighbour in self.neighbours:
+                await neighbour._look_at_users(changed)
             but_for = ""
 
-    async def look_at_users(self, changed: Iterable[str], but_for: str) -> None:
-        for group in self._parts.concerned(changed):
+    async def _look_at_users(
+        self, changed: Iterable[str], loaded: Iterable[str] = (), but_for: str = ""
+    ) -> None:
+        for group in self._parts.concerned(changed, loaded):
             await asyncio.gather(*(self._look_at(name) for name in group if name != but_for))
 
     async def _look_at(self, name: str) -> None:

@@ -64,8 +64,8 @@ class FakeLoader:
     """Goes on when it is cancelled."""
     misfits: dict[str, str] = field(default_factory=dict)
     """Models that do not fit to their parts, and why."""
-    changes: Collection[str] = ()
-    """Models that have become something else because of their parts."""
+    changes: set[str] = field(default_factory=set)
+    """Models that have become something else because of their parts; told once."""
 
     def prepare(self, source: Source) -> FakePrepared:
         self.prepared.append(source)
@@ -95,7 +95,10 @@ class FakeLoader:
         name = prepared.source.name
         if name in self.misfits:
             raise InvalidArgumentError(self.misfits[name])
-        return replace(prepared) if name in self.changes else prepared
+        if name not in self.changes:
+            return prepared
+        self.changes.remove(name)
+        return replace(prepared)
 
     def may_update(self, before: FakePrepared, after: FakePrepared, version: int) -> bool:
         return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from serving.errors import ModelLoadError
+from serving.errors import ModelLoadError, ServingError
 from serving.repository.lifecycle import Lifecycle
 from serving.repository.load_threads import LoadThreads
 from serving.repository.manager import RepositoryManager
@@ -209,3 +211,59 @@ async def test_sch_092_poll_brings_ensembles_back_too(bench):
     assert bench.ready() == []
     await bench.manager.poll_load("b")
     assert bench.ready() == ["b", "other"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_random_loads_and_unloads_never_leave_an_ensemble_without_its_parts(bench, seed):
+    chance = random.Random(seed)
+    parts = {"outer": ["inner", "c"], "inner": ["a", "b"], "other": ["b"]}
+
+    async def some_operations() -> None:
+        for _ in range(15):
+            name = chance.choice(["outer", "inner", "other", "a", "b", "c"])
+            with contextlib.suppress(ServingError):
+                if chance.random() < 0.5:
+                    bench.write(name, *parts.get(name, ()), content=str(chance.random()))
+                    await bench.manager.load(name)
+                else:
+                    await bench.manager.unload(name, with_parts=chance.random() < 0.3)
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(some_operations() for _ in range(4)))
+        await bench.manager.settled()
+
+    ready = bench.ready()
+    for name in set(ready) & parts.keys():
+        assert set(parts[name]) <= set(ready), name
+    assert await bench.manager.load_all() == {}
+    assert bench.ready() == ["a", "b", "c", "inner", "other", "outer"]
+
+
+async def test_part_that_goes_while_its_ensemble_loads_takes_it_along(bench):
+    await bench.manager.load("b")
+    bench.write("other", "b", content="hang")
+    loading = asyncio.create_task(bench.manager.load("other"))
+    await wait_until(lambda: bench.loader.hanging)
+
+    await bench.manager.unload("b")
+    bench.loader.release.set()
+    await loading
+    await bench.manager.settled()
+
+    assert bench.ready() == []
+    assert {entry.reason for entry in bench.lifecycle.entries("other")} == {
+        "unloaded with its part 'b'"
+    }
+
+
+async def test_sch_092_ensemble_that_fails_to_load_anew_goes_on_with_the_parts_that_it_had(bench):
+    await bench.manager.load("other")
+    bench.write("other", "nowhere", content="y")
+    with pytest.raises(ModelLoadError, match="nowhere"):
+        await bench.manager.load("other")
+    assert bench.ready() == ["b", "other"]
+
+    await bench.manager.unload("b")
+
+    assert bench.ready() == []
