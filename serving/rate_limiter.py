@@ -9,7 +9,7 @@ decisions, loop thread only. Behaviour after spec SCH-110..113, REP-095.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from serving.clock import Clock
@@ -75,6 +75,9 @@ class RateLimiter:
         self._claims: set[Claim] = set()
         self._capacity: dict[Key, int] = {}
         self._used: dict[Key, int] = {}
+        self._reached: dict[Key, int] = {}
+        """The weight of the last one that took of a resource: where its users are by now."""
+        self._top_priority = 1
         self._waiting: set[Claim] = set()
         self._places = itertools.count(1)
         self._is_wake_due = False
@@ -136,10 +139,11 @@ class RateLimiter:
             claim.waits.count += 1
             claim.waits.total_ns += self._clock.now_ns() - claim.since_ns
             self.pass_turn(claim)
-        claim.weight += claim.priority
         claim.is_running = True
         for key, count in claim.needs.items():
             self._used[key] = self._used.get(key, 0) + count
+            self._reached[key] = claim.weight
+        claim.weight += claim.priority
         return True
 
     def wait(self, claim: Claim) -> None:
@@ -201,11 +205,14 @@ class RateLimiter:
             for other in self._waiting
         )
 
-    def _turns(self) -> Iterator[Claim]:
-        """Those who may start, first the one whose turn it is."""
+    def _next(self) -> Claim | None:
+        """The first of those who wait and may start."""
+        spoken_for: set[Key] = set()
         for claim in sorted(self._waiting, key=_rank):
-            if self.may_start(claim):
-                yield claim
+            if self._lacking(claim) is None and spoken_for.isdisjoint(claim.needs):
+                return claim
+            spoken_for.update(claim.needs)
+        return None
 
     def _wake_soon(self) -> None:
         """In the next turn of the loop: whoever gives back is in the middle of something."""
@@ -215,7 +222,7 @@ class RateLimiter:
 
     def _wake(self) -> None:
         self._is_wake_due = False
-        while (claim := next(self._turns(), None)) is not None:
+        while (claim := self._next()) is not None:
             if claim.on_turn is not None:
                 claim.on_turn()
             # Who has nothing to do, or started by another instance, holds up nobody.
@@ -223,17 +230,8 @@ class RateLimiter:
 
     def _catch_up(self, claim: Claim) -> None:
         """Who is new or was idle gets no endless row of turns at the expense of the others."""
-        rivals = [
-            other
-            for other in self._claims
-            if other is not claim
-            and (other.is_running or other.is_waiting)
-            and not claim.needs.keys().isdisjoint(other.needs)
-        ]
-        if rivals:
-            most = max(claim.priority, *(other.priority for other in rivals))
-            least = min(other.weight for other in rivals)
-            claim.weight = max(claim.weight, least - _CREDIT * most)
+        reached = max(self._reached.get(key, 0) for key in claim.needs)
+        claim.weight = max(claim.weight, reached - _CREDIT * self._top_priority)
 
     def _measure(self) -> None:
         """Capacities: explicit, or the largest demand of an instance that is there."""
@@ -242,6 +240,8 @@ class RateLimiter:
             for key, count in claim.needs.items():
                 demands[key] = max(count, demands.get(key, 0))
         self._capacity = {key: self._limit_of(key, count) for key, count in demands.items()}
+        self._reached = {key: self._reached.get(key, 0) for key in demands}
+        self._top_priority = max((claim.priority for claim in self._claims), default=1)
 
     def _limit_of(self, key: Key, demand: int) -> int:
         name, device = key
