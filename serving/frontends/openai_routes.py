@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from serving.errors import InternalError, NotFoundError, ServingError
+from serving.errors import InternalError, ServingError
 from serving.frontends.http_messages import (
     JSON,
     Cancel,
@@ -29,7 +28,13 @@ from serving.frontends.http_messages import (
     json_response,
 )
 from serving.frontends.http_tracing import traced
-from serving.frontends.openai_text import StreamedAnswer, WholeAnswer, openai_error
+from serving.frontends.openai_models import (
+    ModelsRoutes,
+    internal_error,
+    openai_error,
+    ready_model,
+)
+from serving.frontends.openai_text import StreamedAnswer, WholeAnswer
 from serving.options import FrontendOptions
 from serving.protocol import generate
 from serving.protocol.openai import answers, embeddings, text
@@ -39,14 +44,13 @@ from serving.request import InferenceRequest, RequestedOutput
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
-    from serving.model import Model
     from serving.server import ModelServer
     from serving.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "/v1/"
-_MODEL_PATH = re.compile(r"/v1/models/(?P<model>[^/]+)")
+_MODEL_PATH = re.compile(r"/v1/models/(?P<model>[^/]+)(?P<rest>/load|/unload)?")
 _INFERENCE = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/embeddings"})
 
 
@@ -56,36 +60,25 @@ class OpenAiRoutes:
         self._tracer = tracer
         self._max_input_size = options.http_max_input_size
         self._default_max_tokens = options.openai_default_max_tokens
-        self._created = int(time.time())
+        models = ModelsRoutes(server)
         self._fixed: dict[str, dict[bytes, Handler]] = {
-            "/v1/models": {b"GET": _guarded(self._models)},
+            "/v1/models": {b"GET": _guarded(models.list)},
             "/v1/completions": {b"POST": _guarded(partial(self._complete, is_chat=False))},
             "/v1/chat/completions": {b"POST": _guarded(partial(self._complete, is_chat=True))},
             "/v1/embeddings": {b"POST": _guarded(self._embed)},
         }
-        self._of_model: dict[bytes, Handler] = {b"GET": _guarded(self._model)}
+        self._of_model: dict[str, dict[bytes, Handler]] = {
+            "": {b"GET": _guarded(models.one)},
+            "/load": {b"POST": _guarded(models.load)},
+            "/unload": {b"POST": _guarded(models.unload)},
+        }
 
     def lookup(self, path: str) -> tuple[Mapping[bytes, Handler] | None, str]:
         """Handlers by method, and the name of the model where the path has one."""
         match = _MODEL_PATH.fullmatch(path)
-        return (self._fixed.get(path), "") if match is None else (self._of_model, match["model"])
-
-    def _models(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        names = dict.fromkeys(item.name for item in self._server.metrics_models())
-        reply(json_response(answers.model_list(names, self._created)))
-
-    def _model(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
-        reply(json_response(answers.model_row(self._ready(model).name, self._created)))
-
-    def _ready(self, name: str) -> Model:
-        """Raises NotFoundError for one that is not there, as OpenAI does."""
-        try:
-            return self._server.receiver(name)
-        except NotFoundError as error:
-            raise NotFoundError(
-                f"the model '{name}' does not exist: {error.message}; GET /v1/models lists those "
-                "that do"
-            ) from error
+        if match is None:
+            return self._fixed.get(path), ""
+        return self._of_model[match["rest"] or ""], match["model"]
 
     def _complete(
         self, http: HttpRequest, reply: Reply, model: str, version: int, *, is_chat: bool
@@ -96,7 +89,7 @@ class OpenAiRoutes:
             is_chat=is_chat,
             default_max_tokens=self._default_max_tokens,
         )
-        spec = self._ready(call.model).spec
+        spec = ready_model(self._server, call.model).spec
         text.check_signature(spec, is_chat=is_chat)
         request = generate.request_of(text.generate_members(call, spec).items(), spec, -1)
         request.requested_outputs = list(map(RequestedOutput, text.wanted_outputs(spec)))
@@ -110,7 +103,7 @@ class OpenAiRoutes:
     def _embed(self, http: HttpRequest, reply: Reply, model: str, version: int) -> Cancel:
         check_plain_json(http, "embeddings", self._max_input_size)
         call = embeddings.read_call(Members.parse(http.body))
-        spec = self._ready(call.model).spec
+        spec = ready_model(self._server, call.model).spec
         tensors = embeddings.tensors_of(spec)
         outputs = embeddings.wanted_outputs(tensors, spec)
         requests = []
@@ -182,7 +175,10 @@ class _Vectors:
 
 def category(path: str) -> str:
     """The kind of call for --http-restricted-api; empty for no route of ours."""
-    if path == "/v1/models" or _MODEL_PATH.fullmatch(path):
+    match = _MODEL_PATH.fullmatch(path)
+    if match is not None and match["rest"]:
+        return "model-repository"
+    if path == "/v1/models" or match is not None:
         return "metadata"
     return "inference" if path in _INFERENCE else ""
 
@@ -213,8 +209,7 @@ def _guarded(handler: Handler) -> Handler:
             reply(openai_error(error))
         except Exception:
             logger.exception("a route failed unexpectedly path=%r", request.path)
-            message = "internal error, see the server's log"
-            reply(json_response(answers.error_body(message, "server_error"), 500))
+            reply(internal_error())
         return None
 
     return handle

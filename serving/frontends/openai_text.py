@@ -19,6 +19,7 @@ from serving.frontends.http_messages import (
     ResponseStream,
     json_response,
 )
+from serving.frontends.openai_models import openai_error
 from serving.protocol.openai.answers import TextForm, Usage, error_of, piece_of
 from serving.protocol.openai.stop import StopScanner
 from serving.protocol.openai.text import TextCall
@@ -28,11 +29,6 @@ from serving.response import InferenceResponse
 logger = logging.getLogger(__name__)
 
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
-
-
-def openai_error(error: ServingError) -> HttpResponse:
-    status, body = error_of(error)
-    return json_response(body, status)
 
 
 class TextAnswer(ABC):

@@ -8,7 +8,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from serving.options import FrontendOptions, ServerOptions
+from serving.options import ControlMode, FrontendOptions, ServerOptions
 from serving.restrictions import parse
 from serving.server_thread import ServerThread
 
@@ -130,7 +130,8 @@ def base_url(repository: Path) -> Iterator[str]:
         allow_metrics=False,
         http_restricted=(parse("inference:authorization=Bearer s3cret"),),
     )
-    thread = ServerThread(ServerOptions((repository,)), options)
+    core = ServerOptions((repository,), model_control_mode=ControlMode.EXPLICIT, load_models=("*",))
+    thread = ServerThread(core, options)
     thread.start(60)
     try:
         yield f"http://127.0.0.1:{thread.ports.http}/v1"

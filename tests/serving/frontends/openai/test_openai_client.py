@@ -25,6 +25,22 @@ def test_tool_062_the_ready_models_are_listed_and_one_is_looked_up(client: opena
     assert caught.value.code == "model_not_found"
 
 
+def test_tool_063_a_model_is_loaded_and_unloaded(client: openai.OpenAI) -> None:
+    def change(path: str) -> object:
+        return client.post(f"/models/{path}", cast_to=object)
+
+    with pytest.raises(openai.BadRequestError, match="model 'numbers' is loaded already"):
+        change("numbers/load")
+    assert change("numbers/unload") == {"status": "success"}
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("numbers")
+    with pytest.raises(openai.BadRequestError, match="model 'numbers' is not loaded"):
+        change("numbers/unload")
+    with pytest.raises(openai.BadRequestError, match="no directory 'nope'"):
+        change("nope/load")
+    assert change("numbers/load") == {"status": "success"}
+
+
 def test_tool_060_a_completion_gathers_the_responses_of_a_decoupled_model(
     client: openai.OpenAI,
 ) -> None:
