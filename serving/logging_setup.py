@@ -56,7 +56,9 @@ class TritonFormatter(logging.Formatter):
         letter = _LETTERS.get(record.levelno, "E" if record.levelno > logging.ERROR else "I")
         message = _escaped(record.getMessage())
         if record.exc_info:
-            message += "\n" + self.formatException(record.exc_info)
+            # Readable, and no line of it can pass for a record.
+            for line in self.formatException(record.exc_info).split("\n"):
+                message += "\n    " + _escaped(line)
         moment = time.gmtime(record.created)
         if self._is_iso:
             head = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment) + f" {letter}"

@@ -290,3 +290,19 @@ def test_the_gpu_of_a_model_is_a_label_of_its_series() -> None:
 
     labels = 'model="m",version="2",gpu_uuid="GPU-1"'
     assert value(page, f"nv_inference_request_success{{{labels}}}") == 0
+
+
+def test_every_figure_of_a_gpu_has_its_family() -> None:
+    """MET-030, MET-031."""
+    page = render([], [GpuSample("GPU-1", 0, 0.5, 10, 20, 99.5, 300.0, 7.0)])
+
+    figures = {
+        "nv_gpu_utilization": 0.5,
+        "nv_gpu_memory_used_bytes": 10,
+        "nv_gpu_memory_total_bytes": 20,
+        "nv_gpu_power_usage": 99.5,
+        "nv_gpu_power_limit": 300,
+        "nv_energy_consumption": 7,
+    }
+    assert {name: value(page, f'{name}{{gpu_uuid="GPU-1"}}') for name in figures} == figures
+    assert "# TYPE nv_energy_consumption counter" in page
