@@ -80,12 +80,21 @@ class SageMakerRoutes:
             self._run(self._models.unload(name), reply)
         elif route == (b"POST", "/models//invoke"):
             self._models.check(name)
-            logger.debug("invoke model=%s target=%r", name, request.header(_TARGET))
-            return self._infer(request, name, _MemoryReply(reply))
+            return self._infer(request, self._target(request, name), _MemoryReply(reply))
+        elif path in ("/ping", "/invocations"):
+            reply(text_error(405, "Method Not Allowed"))
         else:
-            known = match is not None or path in ("/ping", "/invocations", "/models")
-            reply(text_error(405, "Method Not Allowed") if known else text_error(404, "Not Found"))
+            reply(text_error(400, f"no route of SageMaker's: {request.method.decode()} {path}"))
         return None
+
+    def _target(self, request: HttpRequest, name: str) -> str:
+        """The header may name a model that has come with this one, as a part of an ensemble."""
+        target = request.header(_TARGET)
+        try:
+            is_model = target is not None and self._server.is_model_ready(target)
+        except ServingError:
+            is_model = False  # the platform puts names of archives there, too
+        return target if target is not None and is_model else name
 
     def _infer(self, request: HttpRequest, model: str, reply: Reply) -> Cancel | None:
         target = f"/v2/models/{quote(model, safe='')}/{self._options.inference_type}"

@@ -108,8 +108,8 @@ class SageMakerModels:
 
 
 def _find(url: str) -> _Placed:
-    """The model in the repository that the platform has put at `url`: the only one, or the ensemble
-    that needs the others. Blocking. Raises InvalidArgumentError.
+    """The model in the repository that the platform has put at `url`: the ensemble among several,
+    else the first by name. Blocking. Raises InvalidArgumentError.
     """
     path = Path(url)
     if not path.is_absolute() or _is_forbidden(path):
@@ -118,15 +118,12 @@ def _find(url: str) -> _Placed:
             f"got '{url}'"
         )
     names = [model.name for model in scan_repository(path)]
-    if len(names) == 1:
-        return _Placed(path, names[0])
-    heads = [name for name in names if _is_ensemble(path / name)]
-    if len(heads) != 1:
+    if not names:
         raise InvalidArgumentError(
-            f"'{url}' must hold one model, or several with one ensemble among them; it holds "
-            f"{len(names)} with {len(heads)} ensembles"
+            f"'{url}' holds no model: a directory with one is expected in it"
         )
-    return _Placed(path, heads[0])
+    heads = [name for name in names if len(names) > 1 and _is_ensemble(path / name)]
+    return _Placed(path, (heads or names)[0])
 
 
 def _is_forbidden(path: Path) -> bool:

@@ -56,7 +56,7 @@ class VertexRoutes:
                 return None
             return self._pass_on(request, "/v2/health/ready", reply)
         if path != self._options.predict_route:
-            reply(text_error(404, "Not Found"))
+            reply(text_error(400, f"no route of Vertex AI's: {path}"))
             return None
         if request.method != b"POST":
             reply(text_error(405, "Method Not Allowed"))
@@ -80,7 +80,7 @@ class VertexRoutes:
         path = "/" + target.partition("?")[0].lstrip("/")
         methods = self._redirects.methods_of(path)
         if not methods:
-            reply(text_error(404, f"Not Found: {REDIRECT} names no route"))
+            reply(text_error(400, f"{REDIRECT} names no route: {path}"))
             return None
         if b"GET" in methods:
             method = b"GET"

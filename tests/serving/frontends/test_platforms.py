@@ -88,8 +88,9 @@ async def test_tool_080_ping_and_invocations_of_the_default_model(tmp_path: Path
         for method, path, status in (
             ("GET", "/invocations", 405),
             ("PUT", "/ping", 405),
-            ("GET", "/v2", 404),
-            ("GET", "/", 404),
+            ("GET", "/v2", 400),
+            ("GET", "/", 400),
+            ("PUT", "/models/a", 400),
         ):
             assert (await client.request(method, path)).status == status
 
@@ -197,9 +198,25 @@ async def test_tool_080_an_ensemble_comes_with_its_parts(tmp_path: Path) -> None
     async with platform(tmp_path / "none", **sagemaker()) as client:
         wanted = json.dumps({"model_name": "hash", "url": str(place)}).encode()
         assert (await client.request("POST", "/models", wanted)).status == 200
-        answer = await client.request("POST", "/models/hash/invoke", BODY)
-        assert values_of(answer) == VALUES
+        for target, name in (("whole.tar.gz", "hash"), ("part", "part"), ("\xff", "hash")):
+            answer = await client.request(
+                "POST", "/models/hash/invoke", BODY, X_Amzn_SageMaker_Target_Model=target
+            )
+            assert (values_of(answer), answer.json["model_name"]) == (VALUES, name)
         assert (await client.request("DELETE", "/models/hash")).status == 200
+
+
+async def test_tool_080_of_several_models_the_first_by_name_is_served(tmp_path: Path) -> None:
+    """The others are there for it to call."""
+    (tmp_path / "none").mkdir()
+    place = tmp_path / "model"
+    place.mkdir()
+    write_identity(place, "a")
+    write_identity(place, "b")
+    async with platform(tmp_path / "none", **sagemaker()) as client:
+        wanted = json.dumps({"model_name": "hash", "url": str(place)}).encode()
+        assert (await client.request("POST", "/models", wanted)).status == 200
+        assert values_of(await client.request("POST", "/models/hash/invoke", BODY)) == VALUES
 
 
 async def test_tool_080_what_cannot_be_loaded(tmp_path: Path) -> None:
@@ -208,8 +225,6 @@ async def test_tool_080_what_cannot_be_loaded(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     write_identity(broken, "m", extra="nonsense")
-    for name in ("a", "b"):
-        (tmp_path / "two" / name).mkdir(parents=True)
     async with platform(tmp_path / "none", **sagemaker()) as client:
 
         async def refused(body: object) -> tuple[int, str]:
@@ -221,7 +236,7 @@ async def test_tool_080_what_cannot_be_loaded(tmp_path: Path) -> None:
             (f"{tmp_path}/none/../link", "not below /dev, /proc, /sys"),
             ("relative", "absolute path"),
             (f"{tmp_path}/nowhere", "not a valid directory"),
-            (f"{tmp_path}/two", "it holds 2 with 0 ensembles"),
+            (f"{tmp_path}/none", "holds no model"),
             (str(broken), "nonsense"),
             ("", "'url' must be a string"),
         ):
@@ -265,7 +280,7 @@ async def test_tool_081_health_and_predict_are_where_the_platform_wants_them(
         for method, path, status in (
             ("GET", "/p/redict", 405),
             ("POST", "/he/alth", 405),
-            ("GET", "/v2/health/ready", 404),
+            ("GET", "/v2/health/ready", 400),
         ):
             assert (await client.request(method, path)).status == status
 
@@ -301,6 +316,6 @@ async def test_tool_081_a_header_leads_to_routes_that_read_or_infer(tmp_path: Pa
             ("/v2/systemsharedmemory/status", 200),
             ("/v2/trace/setting", 200),
             ("/v2/models/stats", 403),
-            ("/nowhere", 404),
+            ("/nowhere", 400),
         ):
             assert (await redirected(path)).status == status, path
