@@ -48,6 +48,7 @@ from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
 
+
 class ModelServer:
     """Made on its loop, or before it runs; `start` and everything after on the loop."""
 
