@@ -72,12 +72,15 @@ class CallDesk:
         *,
         send: Callable[[wire.Kind, wire.Message], None],
         send_response: Callable[[int, InferenceResponse], None],
+        release: Callable[[list[int]], None],
     ) -> None:
+        """`release` takes segments back that the process no longer needs."""
         self._caller = caller
         self._model_name = model_name
         self._services = services
         self._send = send
         self._send_response = send_response
+        self._release = release
         self._open: dict[int, OpenCall] = {}
         self._is_closed = False
 
@@ -113,6 +116,7 @@ class CallDesk:
             call.request.cancel()
 
     def _on_call(self, message: wire.Call, unpacker: TensorUnpacker) -> None:
+        self._release(message.released)
         request = request_from(message.request, unpacker, message.model_name, message.model_version)
         call = OpenCall(message.request.number, request, set(message.callers))
         request.on_response = partial(self._on_response, call)

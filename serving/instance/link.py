@@ -109,7 +109,12 @@ class InstanceLink:
         self._ready_number = 0
         self._ready_answer: asyncio.Future[wire.Ready] | None = None
         self.desk = CallDesk(
-            caller, plan.model, services, send=self._send, send_response=self._send_call_response
+            caller,
+            plan.model,
+            services,
+            send=self._send,
+            send_response=self._send_call_response,
+            release=self._pool.release,
         )
 
     @property

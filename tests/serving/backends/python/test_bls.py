@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import numpy as np
@@ -329,3 +330,15 @@ return [array_ok(value_of(call(
 
         assert await ask_server(server, "m", 0.0) == [2.0]
         assert await ask_server(server, "m", 2.0) == [3.0]
+
+
+async def test_calls_with_big_tensors_use_their_segments_again(tmp_path: Path):
+    sent = np.zeros(50_000, np.float32)
+
+    async with served(tmp_path, {"add": ADD, "twice": source_of(TWICE)}) as server:
+        for _ in range(20):
+            await ask_server(server, "twice", sent)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(60):
+            await ask_server(server, "twice", sent)
+        assert len(os.listdir("/proc/self/fd")) <= before + 4
