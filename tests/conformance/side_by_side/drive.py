@@ -74,6 +74,7 @@ class Drive:
         self._sequences: dict[tuple[str, int | str], dict[str, Any]] = {}
         self._blocked_since: Call | None = None
         self._last_queued_us = 0
+        self._outlasts_us = 0
         self._channel = grpc.aio.insecure_channel(server.grpc)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
@@ -101,10 +102,16 @@ class Drive:
         call.work = asyncio.ensure_future(self._streamed(call, message))
         return call
 
-    async def block(self, tag: str = "blocker", *, ms: int = 250, **options: Any) -> Call:
-        """Keep an idle instance busy while the scenario fills the queue behind it."""
+    async def block(
+        self, tag: str = "blocker", *, ms: int = 250, outlasts_ms: int = 0, **options: Any
+    ) -> Call:
+        """Keep an idle instance busy while the scenario fills the queue behind it.
+
+        It must last `outlasts_ms` longer than the last `queue` took.
+        """
         call = self.send(tag, ms=round(ms * self.patience), **options)
         self._blocked_since = call
+        self._outlasts_us = outlasts_ms * 1000
         await self.sleep(0.05)
         return call
 
@@ -189,7 +196,7 @@ class Drive:
         others = [call.sent_us for call in self.calls if call.sent_us > blocker.sent_us]
         if others and min(others) < row[-2]:
             raise InconclusiveError("the blocker started late")
-        if row[-1] < self._last_queued_us:
+        if row[-1] < self._last_queued_us + self._outlasts_us:
             raise InconclusiveError("the blocker ended early")
 
     # What is sent

@@ -51,14 +51,14 @@ async def a_full_queue_refuses(drive: Drive) -> None:
 
 @scenario("queue_reject", words=_EXPIRED)
 async def what_waits_too_long_is_rejected(drive: Drive) -> None:
-    await drive.block(ms=400)
+    await drive.block(ms=500, outlasts_ms=200)
     await drive.queue("a")
     await drive.queue("b")
 
 
 @scenario("queue_reject", words=_EXPIRED)
 async def a_request_may_shorten_its_timeout(drive: Drive) -> Facts:
-    await drive.block(ms=400)
+    await drive.block(ms=500, outlasts_ms=200)
     usual = await drive.queue("a")
     await drive.queue("long", timeout=10_000_000)
     short = drive.send("short", timeout=20_000)
@@ -68,7 +68,7 @@ async def a_request_may_shorten_its_timeout(drive: Drive) -> Facts:
 
 @scenario("queue_reject", words=_EXPIRED)
 async def rejected_requests_leave_the_instance_to_others(drive: Drive) -> None:
-    await drive.block(ms=400)
+    await drive.block(ms=500, outlasts_ms=200)
     await drive.queue("late")
     await drive.answers()
     await drive.answers(drive.send("next"))

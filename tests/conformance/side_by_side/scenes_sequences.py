@@ -169,11 +169,13 @@ async def sequences_beyond_the_slots_wait(drive: Drive) -> None:
 async def sequences_beyond_the_candidates_wait(drive: Drive) -> None:
     await done(drive, "one", "+", 1, 1)
     await done(drive, "two", "+", 2, 2)
-    three = await queue(drive, "three", "+", 3, 3)
-    await queue(drive, "three too", "", 3, 4)
-    await queue(drive, "four", "+-", 4, 5)
+    calls = [
+        await queue(drive, "three", "+", 3, 3),
+        await queue(drive, "three too", "-", 3, 4),
+        await queue(drive, "four", "+-", 4, 5),
+    ]
     await done(drive, "two ends", "-", 2, 7)
-    await drive.answers(three)
+    await drive.answers(*calls)
     await done(drive, "one ends", "-", 1, 8)
 
 
