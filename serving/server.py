@@ -107,13 +107,15 @@ class ModelServer:
             limiter=self.limiter,
             calls=self,
             metrics=self.custom_metrics,
+            metrics_config=options.metrics_config,
         )
         manager = self._manager = self._make_manager(services)
         failed = await manager.load_all(self._names_at_start())
         for error in failed.values():
             logger.error("%s", error.message)
         if failed and options.exit_on_error:
-            raise ModelLoadError(_failed_at_start(failed))
+            told = "; ".join(error.message for _, error in sorted(failed.items()))
+            raise ModelLoadError(f"failed to load all models: {told}")
         if options.model_control_mode is ControlMode.POLL:
             self._polling = [self._start_polling(item) for item in manager.managers]
         self._is_started = True
@@ -394,8 +396,3 @@ class ModelServer:
             except Exception:
                 # A listener is an onlooker: whatever is wrong with it, the load goes on.
                 logger.exception("a state listener failed model=%s", entry.name)
-
-
-def _failed_at_start(failed: Mapping[str, ServingError]) -> str:
-    told = "; ".join(error.message for _, error in sorted(failed.items()))
-    return f"failed to load all models: {told}"

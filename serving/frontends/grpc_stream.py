@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
@@ -111,6 +112,7 @@ class InferStream:
             self._changed.set()
 
     def _submit(self, message: Any) -> None:
+        start_ns = time.monotonic_ns()
         call = _Call(message.id, message.model_name)
         self._calls.append(call)
         try:
@@ -135,6 +137,7 @@ class InferStream:
         if self._tracer.is_on:
             request.trace = call.trace = sampled(self._tracer, model.name, self._context)
             if call.trace is not None:
+                call.trace.stamp("GRPC_WAITREAD_START", start_ns)
                 call.trace.stamp("GRPC_WAITREAD_END")
         self._server.infer(request)
 
@@ -180,6 +183,7 @@ class InferStream:
         call.request = None  # it points back here through on_response
         if call.trace is not None:
             call.trace.stamp("GRPC_SEND_START")
+            call.trace.stamp("GRPC_SEND_END")
             call.trace.end()
         if error is not None and self._stops_at_error and self._error is None:
             self._error = error

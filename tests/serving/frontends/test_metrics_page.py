@@ -13,6 +13,7 @@ from serving.errors import ServingError
 from serving.frontends import start_frontends
 from serving.frontends.http_messages import HttpRequest, HttpResponse, ResponseStream
 from serving.frontends.metrics_http import MetricsRoutes
+from serving.metrics_config import MetricsConfig
 from serving.options import ControlMode, FrontendOptions, ServerOptions
 from serving.server import ModelServer
 from tests.serving.model_files import identity_request, write_ensemble, write_identity
@@ -35,7 +36,10 @@ class Taken:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ModelServer]:
-    made = ModelServer(ServerOptions((tmp_path,), model_control_mode=ControlMode.EXPLICIT))
+    config = MetricsConfig(histogram_latencies=True, summary_latencies=True)
+    made = ModelServer(
+        ServerOptions((tmp_path,), model_control_mode=ControlMode.EXPLICIT, metrics_config=config)
+    )
     await made.start()
     yield made
     await made.stop()
@@ -64,6 +68,8 @@ async def test_series_come_with_a_model_and_go_with_it(server: ModelServer, tmp_
     page = page_of(routes)
     assert value(page, "nv_model_load_duration_secs", "a") > 0
     assert value(page, "nv_inference_request_failure", "a", ',reason="CANCELED"') == 0
+    assert value(page, "nv_inference_first_response_histogram_ms_count", "a") == 0
+    assert value(page, "nv_inference_queue_summary_us_count", "a") == 0
 
     await server.unload_model("a")
     page = page_of(routes)
