@@ -142,15 +142,30 @@ def _cache_families(cache: CacheCounters | None) -> list[Family]:
     if cache is None:
         return []
     figures: list[tuple[str, str, str, float]] = [
-        ("nv_cache_num_lookups", "gauge", "Number of cache lookups", cache.hits + cache.misses),
-        ("nv_cache_num_hits", "gauge", "Number of cache hits", cache.hits),
-        ("nv_cache_num_misses", "gauge", "Number of cache misses", cache.misses),
-        ("nv_cache_num_evictions", "gauge", "Number of cache evictions", cache.evictions),
-        ("nv_cache_lookup_duration", "gauge", "Lookups in microseconds", cache.lookup_ns // 1000),
+        (
+            "nv_cache_num_lookups",
+            "gauge",
+            "Number of cache lookups in response cache",
+            cache.hits + cache.misses,
+        ),
+        ("nv_cache_num_hits", "gauge", "Number of cache hits in response cache", cache.hits),
+        ("nv_cache_num_misses", "gauge", "Number of cache misses in response cache", cache.misses),
+        (
+            "nv_cache_num_evictions",
+            "gauge",
+            "Number of cache evictions in response cache",
+            cache.evictions,
+        ),
+        (
+            "nv_cache_lookup_duration",
+            "gauge",
+            "Total cache lookup duration (hit and miss), in microseconds",
+            cache.lookup_ns // 1000,
+        ),
         (
             "nv_cache_insertion_duration",
             "gauge",
-            "Insertions in microseconds",
+            "Total cache insertion duration, in microseconds",
             cache.insertion_ns // 1000,
         ),
         ("conch_cache_failures_total", "counter", "Calls that the store failed", cache.failures),
@@ -159,7 +174,12 @@ def _cache_families(cache: CacheCounters | None) -> list[Family]:
     if cache.capacity_bytes:
         share = cache.used_bytes / cache.capacity_bytes
         figures += [
-            ("nv_cache_num_entries", "gauge", "Number of responses stored", cache.entries),
+            (
+                "nv_cache_num_entries",
+                "gauge",
+                "Number of responses stored in response cache",
+                cache.entries,
+            ),
             ("nv_cache_util", "gauge", "Cache utilization [0.0 - 1.0]", share),
         ]
     families = []

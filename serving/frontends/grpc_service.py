@@ -135,6 +135,8 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         try:
             response = await answer
             if response.error is not None:
+                if trace is not None:
+                    trace.error = response.error.message
                 raise response.error
             if trace is not None:
                 trace.stamp("GRPC_SEND_START")

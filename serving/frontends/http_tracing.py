@@ -39,6 +39,8 @@ class _TracedReply:
 
     def __call__(self, response: HttpResponse) -> None:
         self._trace.stamp("HTTP_SEND_START")
+        if response.status >= 400:
+            self._trace.error = self._trace.error or f"HTTP {response.status}"
         self._reply(response)
         self._trace.stamp("HTTP_SEND_END")
         self._trace.end()

@@ -7,6 +7,8 @@ thread, `close` to any. Source: spec TRC-008.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from serving.tracing.context import Spans
     from serving.tracing.trace import Trace
 
+logger = logging.getLogger(__name__)
+
+LAST_SEND_S = 3.0
 _COMPUTE_EVENTS = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
 _TOP_PREFIXES = ("HTTP_", "GRPC_", "INFER_RESPONSE_COMPLETE")
 _Stamps = Sequence[tuple[str, int]]
@@ -43,8 +48,9 @@ class SpanSink:
             ) from error
         self._resource = Resource.create(dict(options.resource))
         self._url = options.url
+        self._exporter = exporter or OTLPSpanExporter(options.url)
         self._processor = BatchSpanProcessor(
-            exporter or OTLPSpanExporter(options.url),
+            self._exporter,
             max_queue_size=options.max_queue_size,
             schedule_delay_millis=options.schedule_delay_ms,
             max_export_batch_size=options.max_export_batch_size,
@@ -59,8 +65,15 @@ class SpanSink:
                 self._processor.on_end(span)
 
     def close(self) -> None:
-        """Blocks until what is left has been sent, or cannot be."""
-        self._processor.shutdown()  # type: ignore[no-untyped-call]
+        """Blocks until what is left has been sent; a collector that is away must not hold up the
+        end for longer than a moment.
+        """
+        ending = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
+        ending.start()
+        ending.join(LAST_SEND_S)
+        if ending.is_alive():
+            logger.warning("the last traces are lost: %s takes none", self._url)
+            self._exporter.shutdown()
 
 
 def _spans(trace: Trace, ids: Spans, resource: Any) -> Iterator[ReadableSpan]:

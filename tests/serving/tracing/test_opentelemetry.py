@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from serving.errors import BackendError, UnavailableError, UnsupportedError
@@ -164,3 +167,31 @@ async def test_every_step_of_an_ensemble_is_a_span_of_the_same_trace(tmp_path: P
         ("queue", "b"),
     ]
     assert len({span.context.trace_id for span in spans}) == 1
+
+
+def test_a_collector_that_takes_nothing_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("serving.tracing.opentelemetry.LAST_SEND_S", 0.05)
+    stopped = threading.Event()
+
+    class Hanging(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            stopped.wait(10)
+            return SpanExportResult.FAILURE
+
+        def shutdown(self) -> None:
+            stopped.set()
+
+    options = TelemetryOptions("http://away/v1/traces")
+    tracer = Tracer(
+        TraceSettings(("TIMESTAMPS",), 1, telemetry=options), SpanSink(options, Hanging())
+    )
+    trace = tracer.sample("m")
+    trace.stamp("HTTP_RECV_START")
+    trace.end()
+
+    tracer.close()
+
+    assert stopped.is_set()
+    assert "the last traces are lost: http://away/v1/traces takes none" in caplog.text
