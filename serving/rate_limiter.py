@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from serving.clock import Clock
 from serving.config.findings import one_line
@@ -44,6 +45,8 @@ class Claim:
     priority: int
     config: pb.ModelConfig
     """Of its model, for checks of others."""
+    host: Any = None
+    """The InstanceHost, once it may execute."""
     on_turn: Callable[[], None] | None = None
     """Called when it may start after it had to wait: start it now, or let the turn pass."""
     weight: int = 0
@@ -187,7 +190,28 @@ class RateLimiter:
             f"{use.used} of {use.capacity} are in use by {', '.join(sorted(owners))}"
         )
 
+    def holders(self, claim: Claim) -> list[Any]:
+        """Hosts that execute with a resource which this one needs."""
+        return [other.host for other in self._holding(claim)]
+
+    def may_ever_start(self, claim: Claim, is_stuck: Callable[[Any], bool]) -> bool:
+        """Whether there are enough resources without those of hosts that are stuck."""
+        stuck = [other for other in self._holding(claim) if is_stuck(other.host)]
+        return all(
+            count + sum(other.needs.get(key, 0) for other in stuck) <= self._capacity.get(key, 0)
+            for key, count in claim.needs.items()
+        )
+
     # Decisions
+
+    def _holding(self, claim: Claim) -> list[Claim]:
+        return [
+            other
+            for other in self._claims
+            if other is not claim
+            and other.is_running
+            and not claim.needs.keys().isdisjoint(other.needs)
+        ]
 
     def _lacking(self, claim: Claim) -> Key | None:
         for key, count in claim.needs.items():

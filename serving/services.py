@@ -5,7 +5,7 @@ Made by ModelServer, handed on by the loader. Loop thread only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from serving.config.protobuf import pb
 from serving.custom_metrics import CustomMetrics
 from serving.host_policies import HostPolicy
 from serving.instance.base import InstanceHost
+from serving.instance.turns import Turns
 from serving.leases import Leases
 from serving.metrics_config import MetricsConfig
 from serving.rate_limiter import RateLimiter
@@ -28,6 +29,13 @@ class ServedEnsemble(Protocol):
 
     def bind(self, request: InferenceRequest) -> Any:
         """The Binding (`serving.scheduling.ensemble_parts`) of a request that starts now."""
+
+    def awaits(
+        self, request: InferenceRequest | None
+    ) -> Iterable[tuple[ServedModel, InferenceRequest | None]]:
+        """What the request still waits for: parts with what they have been asked, or with None
+        where they will be. For None: all parts.
+        """
 
 
 class ServedModel(Protocol):
@@ -59,6 +67,10 @@ class ServedModel(Protocol):
     @property
     def hosts(self) -> Collection[InstanceHost]:
         """The instances that take requests; none for an ensemble."""
+
+    @property
+    def turns(self) -> Turns | None:
+        """How its instances get their resources; None where no rate limiter is on."""
 
     def labels_of(self, output_name: str) -> list[str]: ...
 

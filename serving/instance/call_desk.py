@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -26,8 +26,8 @@ from serving.errors import (
     error_from_code,
 )
 from serving.instance import wire
-from serving.instance.base import InstanceHost
 from serving.instance.codec import error_header, request_from
+from serving.instance.dead_locks import stuck_at
 from serving.instance.shared_tensors import TensorUnpacker
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
@@ -126,8 +126,8 @@ class CallDesk:
             call.model = self._called(request, message)
             call.model.infer(request)
             call.is_starting = False
-            if call.number in self._open and not can_be_answered(call):
-                raise UnavailableError(self._dead_lock(message.model_name))
+            if call.number in self._open and (stuck := stuck_at(call)):
+                raise UnavailableError(self._dead_lock(message.model_name, stuck))
         except ServingError as error:
             request.on_response = None
             request.cancel()
@@ -153,11 +153,12 @@ class CallDesk:
             )
         return model
 
-    def _dead_lock(self, model_name: str) -> str:
+    def _dead_lock(self, called: str, stuck: str) -> str:
         return (
-            f"model '{self._model_name}' called model '{model_name}', which could never answer: "
-            f"every instance of '{model_name}' is busy with a request that waits for this call; "
-            "give it more instances (instance_group), or call it from outside of execute"
+            f"model '{self._model_name}' called model '{called}', which could never answer: every "
+            f"instance of '{stuck}' is busy with a request that waits for this call, or waits for "
+            "resources that such a request holds; give it more instances (instance_group) or "
+            "resources, or call it from outside of execute"
         )
 
     def _on_response(self, call: OpenCall, response: InferenceResponse) -> None:
@@ -240,50 +241,3 @@ def _not_started(call: OpenCall, error: ServingError) -> ServingError:
     if error.code is ErrorCode.UNAVAILABLE:
         return error_from_code(error.code, text, error.failure_reason)
     return BackendError(text)
-
-
-def can_be_answered(call: OpenCall) -> bool:
-    """False when it waits for an instance that can only become free after this call's answer."""
-    hosts = _reachable(call)
-    free: set[InstanceHost] = set()
-    while True:
-        more = {
-            host
-            for host in hosts
-            if host not in free and all(_is_served(item, free) for item in _waits(host))
-        }
-        if not more:
-            return _is_served(call, free)
-        free |= more
-
-
-def _is_served(call: OpenCall, free: set[InstanceHost]) -> bool:
-    hosts = _hosts(call)
-    executing = [host for host in hosts if _executes(host, call.request)]
-    return not hosts or any(host in free for host in executing or hosts)
-
-
-def _reachable(call: OpenCall) -> set[InstanceHost]:
-    found: set[InstanceHost] = set()
-    left = [call]
-    while left:
-        for host in _hosts(left.pop()):
-            if host not in found:
-                found.add(host)
-                left += _waits(host)
-    return found
-
-
-def _hosts(call: OpenCall) -> Iterable[InstanceHost]:
-    """Of the called model; none where that is not known: an ensemble has no own."""
-    return () if call.model is None else call.model.hosts
-
-
-def _waits(host: InstanceHost) -> Sequence[OpenCall]:
-    waits: Sequence[OpenCall] = getattr(host, "waits_for", ())
-    return waits
-
-
-def _executes(host: InstanceHost, request: InferenceRequest) -> bool:
-    executes = getattr(host, "executes", None)
-    return executes is not None and executes(request)

@@ -15,20 +15,24 @@ from serving.rate_limiter import Claim, RateLimiter, Waits
 class Turns:
     def __init__(self, limiter: RateLimiter) -> None:
         self.waits = Waits()
-        self._limiter = limiter
+        self.limiter = limiter
         self._claims: dict[InstanceHost, Claim] = {}
 
     def __repr__(self) -> str:
         return f"<Turns claims={len(self._claims)} waiting={self.waiting_count}>"
 
     def add(self, host: InstanceHost, claim: Claim, on_turn: Callable[[], None]) -> None:
-        claim.waits, claim.on_turn = self.waits, on_turn
+        claim.waits, claim.on_turn, claim.host = self.waits, on_turn, host
         self._claims[host] = claim
 
     def leave(self, host: InstanceHost) -> None:
         claim = self._claims.pop(host, None)
         if claim is not None:
-            self._limiter.leave(claim)
+            self.limiter.leave(claim)
+
+    def claim_of(self, host: InstanceHost) -> Claim | None:
+        """None: it needs nothing."""
+        return self._claims.get(host)
 
     @property
     def waiting_count(self) -> int:
@@ -38,7 +42,7 @@ class Turns:
     @property
     def reason(self) -> str:
         """What they wait for; empty where none does."""
-        reasons = map(self._limiter.why_waiting, self._claims.values())
+        reasons = map(self.limiter.why_waiting, self._claims.values())
         return "; ".join(filter(None, reasons))
 
     def as_json(self) -> dict[str, Any]:
@@ -47,14 +51,14 @@ class Turns:
 
     def may_start(self, host: InstanceHost) -> bool:
         claim = self._claims.get(host)
-        return claim is None or self._limiter.may_start(claim)
+        return claim is None or self.limiter.may_start(claim)
 
     def start(self, host: InstanceHost) -> bool:
         """Take its resources. False: it waits for them, and `on_turn` follows."""
         claim = self._claims.get(host)
         if claim is None:
             return True
-        return self._limiter.start(claim)
+        return self.limiter.start(claim)
 
     def start_one_of(self, hosts: Sequence[InstanceHost]) -> InstanceHost | None:
         """Whichever can; None: all of them wait. The one that has had the fewest turns is first."""
@@ -63,7 +67,7 @@ class Turns:
             if self.may_start(host) and self.start(host):
                 # The others had waited for the same work; they ask again if there is more.
                 for claim in self._claims.values():
-                    self._limiter.pass_turn(claim)
+                    self.limiter.pass_turn(claim)
                 return host
         for host in ranked:
             self.wait(host)
@@ -72,12 +76,12 @@ class Turns:
     def wait(self, host: InstanceHost) -> None:
         claim = self._claims.get(host)
         if claim is not None:
-            self._limiter.wait(claim)
+            self.limiter.wait(claim)
 
     def finished(self, host: InstanceHost) -> None:
         claim = self._claims.get(host)
         if claim is not None:
-            self._limiter.finished(claim)
+            self.limiter.finished(claim)
 
     def _weight(self, host: InstanceHost) -> int:
         claim = self._claims.get(host)

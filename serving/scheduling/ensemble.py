@@ -42,7 +42,7 @@ class EnsembleScheduler:
         self.plan = EnsemblePlan(spec)
         self._parts = Parts(spec, self.plan, calls)
         self._on_executed = on_executed
-        self._runs: set[EnsembleRun] = set()
+        self._runs: dict[InferenceRequest, EnsembleRun] = {}
         self._turns: list[_Turns] = []
         """By step; empty where there is no limit."""
         if spec.ensemble.max_inflight_requests:
@@ -83,6 +83,17 @@ class EnsembleScheduler:
         """The models for a request that starts now. Raises UnavailableError."""
         return self._parts.bind(request)
 
+    def awaits(
+        self, request: InferenceRequest | None
+    ) -> list[tuple[ServedModel, InferenceRequest | None]]:
+        """What the request still waits for: parts with what they have been asked, or with None
+        where they will be. For None: all parts.
+        """
+        if request is None:
+            return [(model, None) for model in self._parts.serving()]
+        run = self._runs.get(request)
+        return [] if run is None else run.awaits()
+
     def enqueue(self, request: InferenceRequest) -> None:
         if self._is_stopping:
             raise QueueRejectedError(
@@ -93,7 +104,7 @@ class EnsembleScheduler:
         request.times.queue_start_ns = self.clock.now_ns()
         run = EnsembleRun(self, request, self.plan.flow(request.output_names), binding)
         binding.take()
-        self._runs.add(run)
+        self._runs[request] = run
         request.on_cancel = lambda _: run.cancel()
         run.begin()
 
@@ -105,7 +116,7 @@ class EnsembleScheduler:
 
     def abandon(self, error: ServingError) -> None:
         self._is_stopping = True
-        for run in list(self._runs):
+        for run in list(self._runs.values()):
             run.cancel(error)
         self._tell_stopped()
 
@@ -139,7 +150,7 @@ class EnsembleScheduler:
             self._on_executed(Batch([request], request.batch_size, "", stages))
 
     def ended(self, run: EnsembleRun) -> None:
-        self._runs.discard(run)
+        self._runs.pop(run.request, None)
         run.request.on_cancel = None
         run.binding.give_back()
         if self._is_stopping and not self._runs:

@@ -20,6 +20,7 @@ from serving.request import InferenceRequest, InputTensor
 from serving.response import InferenceResponse, OutputTensor
 from serving.scheduling.ensemble_parts import Binding
 from serving.scheduling.ensemble_plan import Flow, PlanStep
+from serving.services import ServedModel
 
 if TYPE_CHECKING:
     from serving.scheduling.ensemble import EnsembleScheduler
@@ -132,6 +133,17 @@ class EnsembleRun:
                 self._calls.discard(call)
                 self._running -= 1
         self._release()
+
+    def awaits(self) -> list[tuple[ServedModel, InferenceRequest | None]]:
+        """The models of steps that run, with their requests; of those to come, with None."""
+        models = self.binding.models
+        found = [(models[call.step], call.request) for call in self._calls]
+        if not any(self.binding.decoupled):  # otherwise nobody knows what is to come
+            to_come = {
+                step for call in self._calls for step in self._flow.steps if call.wave.missing[step]
+            }
+            found += [(models[step], None) for step in to_come]
+        return found
 
     # Tensors
 

@@ -10,6 +10,7 @@ import pytest
 from serving.errors import ServingError
 from tests.serving.backends.python.serving_models import (
     ADD_ONE,
+    FP32,
     ask_server,
     infer_request,
     served,
@@ -18,6 +19,22 @@ from tests.serving.backends.python.serving_models import (
 from tests.waiting import wait_until
 
 ADD = source_of(ADD_ONE)
+RESOURCE = """
+instance_group [{ kind: KIND_CPU rate_limiter { resources [{ name: "r" global: true count: 1 }] } }]
+"""
+ENSEMBLE = f"""
+name: "e" platform: "ensemble" {FP32}
+ensemble_scheduling {{
+  step {{
+    model_name: "add" model_version: -1
+    input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "t" }}
+  }}
+  step {{
+    model_name: "a" model_version: -1
+    input_map {{ key: "IN" value: "t" }} output_map {{ key: "OUT" value: "OUT" }}
+  }}
+}}
+"""
 TWO = "instance_group [{ kind: KIND_CPU count: 2 }]"
 
 
@@ -42,6 +59,36 @@ async def test_pb_045_a_circle_of_models_is_refused_instead_of_waiting_for_ever(
     async with served(tmp_path, models) as server:
         with pytest.raises(ServingError, match="every instance of 'a' is busy"):
             await asyncio.wait_for(ask_server(server, "a"), 10)
+
+
+async def test_pb_045_a_circle_through_an_ensemble_is_refused_as_well(tmp_path: Path):
+    body = "return [array_ok(value_of(call('{}', value_in(r)).exec())) for r in requests]"
+    (tmp_path / "e/1").mkdir(parents=True)
+    (tmp_path / "e/config.pbtxt").write_text(ENSEMBLE)
+    models = {"add": ADD, "a": source_of(body.format("e")), "b": source_of(body.format("add"))}
+    async with served(tmp_path, models) as server:
+        with pytest.raises(ServingError, match="called model 'e'.* every instance of 'a' is busy"):
+            await asyncio.wait_for(ask_server(server, "a"), 10)
+        await server.unload_model("a")
+        text = ENSEMBLE.replace('"a"', '"b"')
+        (tmp_path / "e/config.pbtxt").write_text(text)
+        await server.load_model("e")
+        assert await ask_server(server, "e") == [3.0], "no circle, though both ask the same model"
+
+
+async def test_pb_045_a_call_of_a_model_that_needs_the_callers_resources_is_refused(
+    tmp_path: Path,
+):
+    body = "return [array_ok(value_of(call('b', value_in(r)).exec())) for r in requests]"
+    models = {"a": (source_of(body), RESOURCE), "b": (ADD, RESOURCE)}
+    async with served(tmp_path, models, rate_limit=True) as server:
+        with pytest.raises(ServingError, match="every instance of 'b' .* waits for resources"):
+            await asyncio.wait_for(ask_server(server, "a"), 10)
+        assert await ask_server(server, "b") == [2.0]
+
+    two = {("r", None): 2}
+    async with served(tmp_path, models, rate_limit=True, rate_limit_resources=two) as server:
+        assert await ask_server(server, "a") == [2.0]
 
 
 async def test_pb_045_two_callers_that_hold_all_instances_are_not_both_stuck(tmp_path: Path):
