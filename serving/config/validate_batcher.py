@@ -145,7 +145,8 @@ def _too_few(resource: pb.ModelRateLimiter.Resource, limit: int, path: str) -> F
         Severity.ERROR,
         f"resource count for '{resource.name}' is limited to {limit}, which will prevent "
         f"scheduling of one or more instances; the minimum required count is {resource.count}",
-        f"start with --rate-limit-resource={resource.name}:{resource.count}, or lower the count here",
+        f"start with --rate-limit-resource={resource.name}:{resource.count}, or lower the count "
+        "here",
         f"{path}.count",
         code="VAL-59",
     )
