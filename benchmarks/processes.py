@@ -58,10 +58,12 @@ class Holdings:
 
 
 @contextmanager
-def conch(repository: Path, *options: str) -> Iterator[Server]:
+def conch(repository: Path, *options: str, log: bytearray | None = None) -> Iterator[Server]:
+    """`log`: gets what the server logs after its start; all of it when the block has been left."""
     arguments = ["-m", "serving", f"--model-repository={repository}", "--metrics-port=0", *options]
-    with _run([*arguments, "--http-port=0", "--grpc-port=0"], r"\| Model") as (pid, log):
-        ports = {name: int(port) for name, port in re.findall(r"(HTTP|gRPC) on \S+:(\d+)", log)}
+    arguments += ["--http-port=0", "--grpc-port=0"]
+    with _run(arguments, r"\| Model", log) as (pid, text):
+        ports = {name: int(port) for name, port in re.findall(r"(HTTP|gRPC) on \S+:(\d+)", text)}
         yield Server("conch", pid, ports["HTTP"], ports["gRPC"])
 
 
@@ -77,12 +79,16 @@ def reference() -> Iterator[Server]:
 
 
 @contextmanager
-def _run(arguments: list[str], ready: str) -> Iterator[tuple[int, str]]:
+def _run(
+    arguments: list[str], ready: str, kept: bytearray | None = None
+) -> Iterator[tuple[int, str]]:
     process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
+    drain: threading.Thread | None = None
     try:
         log = _read_until(process, ready)
-        # Nobody looks at the rest, but a full pipe would stop the server.
-        threading.Thread(target=_drain, args=(process,), daemon=True).start()
+        # Whether or not anybody looks at the rest: a full pipe would stop the server.
+        drain = threading.Thread(target=_drain, args=(process, kept), daemon=True)
+        drain.start()
         yield process.pid, log
     finally:
         process.send_signal(signal.SIGTERM)
@@ -91,13 +97,16 @@ def _run(arguments: list[str], ready: str) -> Iterator[tuple[int, str]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if drain is not None:
+            drain.join(timeout=5)
 
 
-def _drain(process: subprocess.Popen[bytes]) -> None:
+def _drain(process: subprocess.Popen[bytes], kept: bytearray | None) -> None:
     assert process.stderr is not None
     with process.stderr as stream:
-        while os.read(stream.fileno(), 65536):
-            pass
+        while data := os.read(stream.fileno(), 65536):
+            if kept is not None:
+                kept += data
 
 
 def _read_until(process: subprocess.Popen[bytes], pattern: str) -> str:
