@@ -8,6 +8,7 @@ call. Source: spec HTTP-041, HTTP-100..104, GRPC-013, GRPC-014; decision: docs/a
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import weakref
@@ -27,6 +28,8 @@ _OBJECTS = Path("/dev/shm")  # noqa: S108 - where Linux has them, and no tempora
 _RESERVED_PREFIX = "triton_python_backend_shm_region_"
 """Of the segments between a Triton server and its Python models. Conch's own have no name."""
 _MAX_OFFSET = 2**63 - 1
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why an object cannot be opened that no client is to blame for."""
 
 
 class Region:
@@ -66,7 +69,7 @@ class Region:
         position = self.offset + offset
         # pwrite would make the object grow, and fill the machine's memory with it.
         if os.fstat(self._descriptor).st_size < position + len(data):
-            raise InternalError(
+            raise InvalidArgumentError(
                 f"shared memory region '{self.name}' has become smaller than it was registered; "
                 "unregister it, and register it with its present size"
             )
@@ -74,7 +77,7 @@ class Region:
         while done < len(data):
             moved = move(self._descriptor, [data[done:]], position + done)
             if not moved:
-                raise InternalError(
+                raise InvalidArgumentError(
                     f"shared memory region '{self.name}' ended after {done} of {len(data)} bytes"
                 )
             done += moved
@@ -92,10 +95,10 @@ class RegionPart:
         return self.region.read(self.offset, self.byte_size)
 
     def write(self, data: bytes | memoryview, output: str) -> None:
-        """Raises InternalError where the tensor is larger than the part."""
+        """Raises InvalidArgumentError where the tensor is larger than the part."""
         view = memoryview(data).cast("B")
         if len(view) > self.byte_size:
-            raise InternalError(
+            raise InvalidArgumentError(
                 f"shared memory size specified with the request for output '{output}' "
                 f"({self.byte_size} bytes) should be at least {len(view)} bytes to hold the results"
             )
@@ -209,7 +212,8 @@ def _open(name: str, key: str) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(_OBJECTS / plain, flags)
     except OSError as error:
-        raise InternalError(
+        kind = InternalError if error.errno in _OURS else InvalidArgumentError
+        raise kind(
             f"Unable to open shared memory region: '{name}' (key '{key}'): {error.strerror}"
         ) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from serving.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.logging_setup import LogOptions
 
 Setting = bool | int | str
@@ -33,7 +33,7 @@ def describe(options: LogOptions) -> dict[str, Setting]:
 def change(options: LogOptions, wanted: Mapping[str, object]) -> LogOptions:
     """The options with `wanted` applied; null leaves a setting as it is, unknown names too.
 
-    Raises: InvalidArgumentError, UnavailableError (an unknown format), UnsupportedError (a file).
+    Raises: InvalidArgumentError, UnsupportedError (a file).
     """
     for name, value in wanted.items():
         if value is None:
@@ -64,7 +64,7 @@ def _format(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidArgumentError(f"setting 'log_format' must be a string, got {value!r}")
     if value not in _FORMATS:
-        raise UnavailableError(
+        raise InvalidArgumentError(
             f"setting 'log_format' must be one of {', '.join(_FORMATS)}; got '{value[:40]}'"
         )
     return value

@@ -3,6 +3,7 @@ HTTP-100..104, GRPC-013, GRPC-024, TOOL-006."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -67,8 +68,12 @@ def names(client: Any) -> set[str]:
     return {row["name"] if isinstance(row, dict) else row.name for row in rows}
 
 
-def refused(words: str) -> Any:
-    return pytest.raises(InferenceServerException, match=words)
+@contextlib.contextmanager
+def refused(words: str) -> Iterator[None]:
+    """As the client's mistake."""
+    with pytest.raises(InferenceServerException, match=words) as caught:
+        yield
+    assert caught.value.status() not in ("500", "StatusCode.INTERNAL")
 
 
 def in_region(
