@@ -144,7 +144,7 @@ def _map_from(
     target = getattr(message, field.name)
     for name, item in _object(value, path).items():
         place = map_path(path, name)
-        key = name if key_field.kind == "string" else _scalar_from(name, key_field, place)
+        key = _text(name, place) if key_field.kind == "string" else _scalar_from(name, key_field, place)
         if entry.message is None:
             target[key] = _scalar_from(item, entry, place)
         else:
@@ -161,7 +161,7 @@ def _scalar_from(value: Any, field: FieldInfo, path: str) -> Any:
     if field.kind == "string":
         if not isinstance(value, str):
             raise _wrong(f"'{path}'", "a string", value)
-        return value
+        return _text(value, path)
     if field.kind == "bool":
         if not isinstance(value, bool):
             raise _wrong(f"'{path}'", "true or false", value)
@@ -171,6 +171,14 @@ def _scalar_from(value: Any, field: FieldInfo, path: str) -> Any:
     if field.kind == "float":
         return _float_from(value, path)
     return _integer_from(value, field, path)
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _wrong(f"'{path}'", "text without half characters", value) from None
+    return value
 
 
 def _enum_from(value: Any, field: FieldInfo, path: str) -> int:
@@ -192,7 +200,10 @@ def _float_from(value: Any, path: str) -> float:
         return _WORDS[value]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(f"'{path}'", "a number", value)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _wrong(f"'{path}'", "a number that a double can hold", value) from None
 
 
 def _integer_from(value: Any, field: FieldInfo, path: str) -> int:

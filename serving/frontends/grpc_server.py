@@ -13,7 +13,8 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2_grpc
 
-from serving.frontends.grpc_parsing import TolerantRegistrar
+from serving.errors import InvalidArgumentError
+from serving.frontends.grpc_parsing import TolerantRegistrar, refuse_malformed
 from serving.frontends.grpc_restricted import RestrictedCalls
 from serving.frontends.grpc_service import GrpcService
 from serving.options import GrpcOptions
@@ -87,7 +88,9 @@ class GrpcServer:
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
             GrpcService(server, memory, tracer), TolerantRegistrar(self._server)
         )
-        health_pb2_grpc.add_HealthServicer_to_server(_Health(server), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(
+            _Health(server), TolerantRegistrar(self._server)
+        )
 
     async def start(self, address: str, port: int) -> None:
         """Listen. Raises OSError when the address is taken."""
@@ -113,6 +116,7 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._server = server
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - name in the .proto
+        await _refuse_malformed(request, context)
         states = health_pb2.HealthCheckResponse.ServingStatus
         is_ready = self._server.is_ready()
         return health_pb2.HealthCheckResponse(
@@ -120,6 +124,14 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         )
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - name in the .proto
+        await _refuse_malformed(request, context)
         await context.abort(
             grpc.StatusCode.UNIMPLEMENTED, "Watch is not supported, poll Check instead"
         )
+
+
+async def _refuse_malformed(request: object, context: Any) -> None:
+    try:
+        refuse_malformed(request)
+    except InvalidArgumentError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)

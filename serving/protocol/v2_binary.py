@@ -18,9 +18,17 @@ from serving.errors import InvalidArgumentError
 from serving.protocol.parameters import INT64_MAX
 from serving.request import InputTensor
 
+MAX_DIMENSIONS = 64
+"""Of numpy's arrays."""
+
 
 def check_shape(shape: list[int], tensor: str) -> tuple[int, ...]:
-    """Refuse negative dimensions and element counts that do not fit an int64 (HTTP-033)."""
+    """Refuse negative or too many dimensions, and counts that do not fit an int64 (HTTP-033)."""
+    if len(shape) > MAX_DIMENSIONS:
+        raise InvalidArgumentError(
+            f"Unable to parse 'shape' of {tensor}: it has {len(shape)} dimensions, at most "
+            f"{MAX_DIMENSIONS} are supported"
+        )
     for dim in shape:
         if dim < 0:
             raise InvalidArgumentError(

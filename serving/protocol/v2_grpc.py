@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
 from serving.client_memory import ClientMemory, RegionPart
@@ -156,12 +157,17 @@ def _typed(item: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -
         raise InvalidArgumentError(
             f"{tensor}: shape {list(shape)} needs {count} elements, {field} has {len(values)}"
         )
+    array: NDArray[Any]
     if datatype.is_bytes:
         array = np.empty(count, dtype=np.object_)
         array[:] = list(values)
+    else:
+        wide = {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, datatype.dtype)
+        array = np.array(values, dtype=wide).astype(datatype.dtype, copy=False)
+    try:
         return array.reshape(shape)
-    wide = {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, datatype.dtype)
-    return np.array(values, dtype=wide).astype(datatype.dtype, copy=False).reshape(shape)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{tensor} has an impossible shape: {error}") from None
 
 
 def _output(item: Any, memory: ClientMemory) -> RequestedOutput:

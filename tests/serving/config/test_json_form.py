@@ -65,3 +65,16 @@ def test_a_wrong_override_says_what_and_where(text, words):
 
     assert caught.value.message.startswith("Invalid config override: ")
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"backend": "\\ud800"}',
+        '{"parameters": {"\\ud800": {"string_value": "x"}}}',
+        '{"cc_model_filenames": {"7.0": "\\udfff"}}',
+    ],
+)
+def test_an_override_with_half_a_character_is_refused(text):
+    with pytest.raises(InvalidArgumentError, match="must be text without half characters"):
+        from_json(text)

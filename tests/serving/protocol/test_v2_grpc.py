@@ -180,3 +180,22 @@ def test_arbitrary_bytes_never_crash_the_decoder() -> None:
     for size in range(5, 400, 7):
         with pytest.raises(InvalidArgumentError, match="INPUT0"):
             decode(with_raw(random.bytes(size), datatype="BYTES", shape=(3,)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [((1,) * 202, "202 dimensions, at most 64"), ((0, 2**40, 2**40), "impossible shape")],
+)
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_shapes_that_no_array_can_have_are_refused(
+    shape: tuple[int, ...], words: str, is_raw: bool
+) -> None:
+    count = 0 if 0 in shape else 1
+    request = message("FP32", shape)
+    if is_raw:
+        request.raw_input_contents.append(bytes(4 * count))
+    else:
+        request.inputs[0].contents.fp32_contents.extend([1.0] * count)
+
+    with pytest.raises(InvalidArgumentError, match=words):
+        decode(request)
