@@ -284,10 +284,10 @@ def test_grpc_typed_contents_and_health_check(served: ServerProcess) -> None:
     with grpc_library.insecure_channel(served.grpc) as channel:
         answer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        with pytest.raises(grpc_library.RpcError, match="INVALID_ARGUMENT"):
+            channel.unary_unary("/grpc.health.v1.Health/Check")(b"no message")
 
     assert answer.raw_output_contents[0] == np.array([1.5, 2.5], dtype=np.float32).tobytes()
-        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
-            channel.unary_unary("/grpc.health.v1.Health/Check")(b"no message")
     assert health.status == health_pb2.HealthCheckResponse.SERVING
 
 
