@@ -14,9 +14,23 @@ from tests.conformance.side_by_side.compare import Comparison
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")
 
 
+_TRIES = 3
+"""Scenarios depend on who sleeps how long: a machine that does something else may stretch that. What
+differs is played again, and what differs every time is a difference."""
+
+
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    return compare.compare(compare.load_recorded(), play(compare.scenarios(), "conch"))
+    wanted, items = compare.load_recorded(), compare.scenarios()
+    got = play(items, "conch")
+    told = compare.compare(wanted, got)
+    for _ in range(_TRIES - 1):
+        names = {line.split()[0] for line in [*told.unexplained, *told.gone]}
+        if not names:
+            break
+        got |= play([item for item in items if item.name in names], "conch")
+        told = compare.compare(wanted, got)
+    return told
 
 
 def test_scenarios_come_out_as_on_a_real_triton(comparison: Comparison) -> None:
