@@ -160,7 +160,7 @@ class ModelServer:
             if request.correlation_id and not request.sequence_start:
                 # A sequence goes on where it began, even if that model gets no new ones any more.
                 model = self.sequence_holder(name, version, request.correlation_id)
-            model = model or self.model(name, version)
+            model = model or self._accepting(name, version)
         except ServingError as error:
             if request.on_response is not None:
                 request.on_response(request.error_response(error))
@@ -197,8 +197,6 @@ class ModelServer:
 
         Raises: NotFoundError, UnavailableError, or InvalidArgumentError for an ambiguous name.
         """
-        if self._is_stopping:
-            raise UnavailableError("Server is stopping, it accepts no new requests")
         try:
             if namespace and isinstance(self._lifecycle, Namespaces):
                 return self._lifecycle.resolve(name, version, namespace=namespace)
@@ -208,12 +206,16 @@ class ModelServer:
                 raise
             raise UnavailableError(f"Server is still starting: {error.message}") from error
 
+    def _accepting(self, name: str, version: int) -> Model:
+        """For clients: unlike models that call others, they are refused while the server stops."""
+        if self._is_stopping:
+            raise UnavailableError("Server is stopping, it accepts no new requests")
+        return self.model(name, version)
+
     def receiver(self, name: str, version: int = -1) -> Model:
-        """By whose config a request is to be read: `model`, or one that only goes on with the
-        sequences that it has. Whether it takes the request, `infer` decides. Raises as `model`.
-        """
+        """Whose config a request is read by; `infer` decides if it is taken. Raises as `model`."""
         try:
-            return self.model(name, version)
+            return self._accepting(name, version)
         except ServingError:
             finishing = self._lifecycle.finishing_sequences(name, version)
             if finishing is None:
@@ -223,7 +225,7 @@ class ModelServer:
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Raises NotFoundError for a model or version that is not known at all."""
         try:
-            return self.model(name, version).is_ready
+            return self._accepting(name, version).is_ready
         except UnavailableError:
             return False
         except NotFoundError:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from serving.model import Model
 
 logger = logging.getLogger(__name__)
+_LOOK_S = 0.02
+"""How often to see whether callers have finished."""
 
 
 class Departures:
@@ -70,11 +72,15 @@ class Departures:
         """The model's agents are told; when all of `leaving` has left, its files go too."""
         self._tasks.spawn(self._see_off(served, leaving, source), "drain")
 
-    async def end(self, deadline: float, timeout_s: float) -> bool:
-        """Wait for everything on its way out until `deadline` (time of the loop), then abandon it.
+    async def retire_all(self, deadline: float, timeout_s: float) -> bool:
+        """Everything goes; what has not gone at `deadline` (time of the loop) is abandoned.
 
         False when something had to be abandoned.
         """
+        await self._finish_callers(deadline - timeout_s / 2)
+        for name in self._lifecycle.names():
+            if ready := self._lifecycle.ready_versions(name):
+                self.retire(name, ready)
         waiting = self._tasks.of_kind("drain")
         if waiting:
             left_s = deadline - asyncio.get_running_loop().time()
@@ -83,6 +89,15 @@ class Departures:
         if not is_clean:
             await self._drains.abandon_all(timeout_s, waiting)
         return is_clean
+
+    async def _finish_callers(self, until: float) -> None:
+        """Models serve on for requests that were accepted: those may still call others."""
+        loop = asyncio.get_running_loop()
+        # An event of the last answer of many models would cost every answer something.
+        while loop.time() < until and any(  # noqa: ASYNC110
+            map(_is_calling, self._lifecycle.ready_models())
+        ):
+            await asyncio.sleep(_LOOK_S)
 
     async def _see_off(
         self, served: Served, leaving: list[asyncio.Task[None]], source: Source | None
@@ -104,3 +119,10 @@ class Departures:
         await self._drains.close(models)
         if source is not None:
             discard(source)
+
+
+def _is_calling(model: Model) -> bool:
+    """It has requests that may lead to requests to other models."""
+    if not model.inflight_count:
+        return False
+    return model.ensemble is not None or any(hasattr(host, "waits_for") for host in model.hosts)

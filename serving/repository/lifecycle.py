@@ -72,8 +72,8 @@ class Lifecycle:
         return self._holders.find(name, version, correlation_id, self._ready.get(name, {}))
 
     def finishing_sequences(self, name: str, version: int) -> Model | None:
-        """A model that drains and has open sequences; None when there is none."""
-        return self._holders.finishing(name, version)
+        """A model that has open sequences, those that serve first; None when there is none."""
+        return self._holders.finishing(name, version, self._ready.get(name, {}))
 
     def _why_not(self, name: str, version: int) -> NotFoundError | UnavailableError:
         records = self._records.get(name)

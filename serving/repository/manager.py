@@ -160,10 +160,7 @@ class RepositoryManager:
         await cancel(self._tasks.of_kind("operation"))
         if attempts := self._tasks.of_kind("attempt"):
             await asyncio.wait(attempts, timeout=timeout_s)
-        for name in self._lifecycle.names():
-            if ready := self._lifecycle.ready_versions(name):
-                self._departures.retire(name, ready)
-        is_clean = await self._departures.end(deadline, timeout_s)
+        is_clean = await self._departures.retire_all(deadline, timeout_s)
         await cancel(self._tasks.all())
         for served in self._served.values():
             discard(served.source)

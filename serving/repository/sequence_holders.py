@@ -36,21 +36,21 @@ class SequenceHolders:
 
         `ready`: what serves now under this name. `version`: -1 for any.
         """
-        serving = [ready[number] for number in sorted(ready, reverse=True)]
-        for model in [*serving, *self._alive(name)]:
+        for model in self._candidates(name, ready):
             if version in (-1, model.version) and model.serves_sequence(correlation_id):
                 return model
         return None
 
-    def finishing(self, name: str, version: int) -> Model | None:
-        """The latest one on its way out that has open sequences."""
-        for model in self._alive(name):
+    def finishing(self, name: str, version: int, ready: Mapping[int, Model]) -> Model | None:
+        """The first that has open sequences; `ready` and `version` as above."""
+        for model in self._candidates(name, ready):
             usage = model.slot_usage
             if version in (-1, model.version) and usage is not None and usage.is_open:
                 return model
         return None
 
-    def _alive(self, name: str) -> list[Model]:
-        """On their way out, the latest first."""
-        models = [item() for item in reversed(self._leaving.get(name, ()))]
-        return [model for model in models if model is not None]
+    def _candidates(self, name: str, ready: Mapping[int, Model]) -> list[Model]:
+        """What serves, the newest first; then those on their way out, the latest first."""
+        leaving = [item() for item in reversed(self._leaving.get(name, ()))]
+        serving = [ready[number] for number in sorted(ready, reverse=True)]
+        return serving + [model for model in leaving if model is not None]

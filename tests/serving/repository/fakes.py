@@ -25,6 +25,8 @@ class FakeModel:
         self.has_failed = False
         self.instance_count = 1
         self.inflight_count = 0
+        self.ensemble = None
+        self.hosts = ()
         self.left_running: list[str] = []
         self.abandoned_with: list[str] = []
         self.spec = SimpleNamespace(backend="fake")

@@ -187,3 +187,21 @@ async def test_pb_041_a_call_outside_of_execute_says_where_it_is_allowed(
     with pytest.raises(ServingError, match="only during the 'execute' function"):
         async with served(tmp_path, {"add": ADD, "m": source_of("return []", extra)}):
             pass
+
+
+async def test_accepted_requests_may_call_other_models_while_the_server_stops(tmp_path: Path):
+    body = """
+import time
+time.sleep(0.5)
+return [array_ok(value_of(call("add", value_in(r)).exec())) for r in requests]
+"""
+    async with served(tmp_path, {"add": ADD, "m": source_of(body)}) as server:
+        asked = asyncio.create_task(ask_server(server, "m", 2.0))
+        await wait_until(lambda: server.model("m").inflight_count == 1)
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.sleep(0)
+
+        with pytest.raises(ServingError, match="Server is stopping"):
+            await ask_server(server, "add")
+        assert await asked == [3.0]
+        assert await stopping
