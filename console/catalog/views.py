@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -27,8 +25,6 @@ from serving.errors import NotFoundError, ServingError
 
 HISTORY_LENGTH = 50
 REFUSALS_SHOWN = 5
-DIGEST_LENGTH = 64
-DIGEST_SHOWN = 12
 
 
 @require_http_methods(["GET", "POST"])
@@ -156,20 +152,6 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     ]
     context |= {
         "deployments": deployment_selectors.deployments_for(name, HISTORY_LENGTH),
-        "entries": [(entry, _details(entry.detail)) for entry in entries[:HISTORY_LENGTH]],
+        "entries": entries[:HISTORY_LENGTH],
     }
     return render(request, "catalog/history.html", context)
-
-
-def _details(detail: dict[str, Any]) -> str:
-    """What an audit entry adds, without what is empty; digests cut short."""
-    return " · ".join(
-        f"{key} {_detail_text(value)}" for key, value in detail.items() if value not in (None, "")
-    )
-
-
-def _detail_text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
-    text = str(value)
-    return text[:DIGEST_SHOWN] if len(text) == DIGEST_LENGTH and text.isalnum() else text

@@ -7,6 +7,7 @@ no `{% load %}` is needed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,8 @@ register = template.Library()
 
 NONE = "—"
 SPACE = "\u00a0"
+DIGEST_LENGTH = 64
+DIGEST_SHOWN = 12
 
 SHAPES = {
     "dot": '<circle cx="6" cy="6" r="5"/>',
@@ -159,6 +162,23 @@ def gigabytes(value: Any) -> str:
 def words(value: Any) -> str:
     """`worker_started` as `Worker started`."""
     return str(value).replace("_", " ").capitalize()
+
+
+@register.filter
+def details(detail: Mapping[str, Any]) -> str:
+    """What an audit entry adds, without what is empty; digests cut short."""
+    return " · ".join(
+        f"{key} {_detail(value)}"
+        for key, value in detail.items()
+        if value not in (None, "", [], {})
+    )
+
+
+def _detail(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    text = str(value)
+    return text[:DIGEST_SHOWN] if len(text) == DIGEST_LENGTH and text.isalnum() else text
 
 
 def moment(value: Any) -> datetime | None:

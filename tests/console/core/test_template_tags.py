@@ -80,3 +80,11 @@ def test_query_changes_one_parameter_and_keeps_the_others() -> None:
     template = Template("{% query range='1h' worker=None %}")
 
     assert template.render(Context({"request": request})) == "?range=1h&amp;model=a+b"
+
+
+def test_details_of_an_audit_entry_leave_out_what_is_empty() -> None:
+    detail = {"deployment": 12, "versions": [1, 2], "workers": [], "error": "", "reason": None}
+
+    assert tags.details(detail) == "deployment 12 · versions 1, 2"
+    assert tags.details({"sha256": "ab" * 32}) == "sha256 abababababab"
+    assert tags.details({"max_batch_size": 0}) == "max_batch_size 0"
