@@ -200,6 +200,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "console.deployments.openapi.add_errors",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "UploadState": "console.repository.choices.UploadState",
         "DeploymentState": "console.deployments.choices.DeploymentState",

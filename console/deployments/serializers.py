@@ -63,7 +63,9 @@ class PhaseShape(serializers.Serializer[Any]):
 
 
 class DeploymentShape(serializers.ModelSerializer[Deployment]):
-    actor = serializers.SlugRelatedField[Any](slug_field="username", read_only=True)
+    actor = serializers.SlugRelatedField[Any](
+        slug_field="username", read_only=True, allow_null=True
+    )
     revision = serializers.SlugRelatedField[Any](slug_field="number", read_only=True)
     previous_revision = serializers.SlugRelatedField[Any](slug_field="number", read_only=True)
 
@@ -92,7 +94,9 @@ class DeploymentDetailShape(DeploymentShape):
 
 
 class DesiredShape(serializers.ModelSerializer[DesiredModel]):
-    updated_by = serializers.SlugRelatedField[Any](slug_field="username", read_only=True)
+    updated_by = serializers.SlugRelatedField[Any](
+        slug_field="username", read_only=True, allow_null=True
+    )
     revision = serializers.SlugRelatedField[Any](slug_field="number", read_only=True)
 
     class Meta:

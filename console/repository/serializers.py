@@ -74,7 +74,9 @@ class FindingRow(serializers.Serializer[Any]):
 
 
 class UploadShape(serializers.ModelSerializer[Upload]):
-    actor = serializers.SlugRelatedField[Any](slug_field="username", read_only=True)
+    actor = serializers.SlugRelatedField[Any](
+        slug_field="username", read_only=True, allow_null=True
+    )
     findings = FindingRow(many=True, read_only=True)
     versions = serializers.ListField(child=serializers.IntegerField(), read_only=True)
     can_publish = serializers.BooleanField(read_only=True)
@@ -135,7 +137,9 @@ class SavedConfigShape(serializers.Serializer[Any]):
 
 
 class RevisionShape(serializers.ModelSerializer[ConfigRevision]):
-    actor = serializers.SlugRelatedField[Any](slug_field="username", read_only=True)
+    actor = serializers.SlugRelatedField[Any](
+        slug_field="username", read_only=True, allow_null=True
+    )
 
     class Meta:
         model = ConfigRevision

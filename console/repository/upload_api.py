@@ -98,7 +98,7 @@ class UploadContent(ReadOrOperate):
     @extend_schema(
         parameters=[PATH, OFFSET],
         request={"application/octet-stream": OpenApiTypes.BINARY},
-        responses={200: OffsetShape, 409: OffsetShape},
+        responses=OffsetShape,
     )
     def patch(self, request: Request, upload_id: UUID) -> Response:
         """Append the body at `Upload-Offset`. 409 tells the right offset."""
