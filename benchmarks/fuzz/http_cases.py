@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 _TENSORS: dict[str, tuple[str, list[int], list[Any]]] = {
     "identity": ("FP32", [1, 4], [1.0, 2.0, 3.5, -1.0]),
+    "onnx": ("FP32", [1, 4], [1.0, 2.0, 3.0, 4.0]),
     "numbers": ("INT64", [2, 2], [1, 2, 3, 4]),
     "strings": ("BYTES", [2], ["one", "\u00e9"]),
     "half": ("FP16", [2], [1.0, 2.0]),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
+from onnx import TensorProto, helper
+
 CANARY = "canary"
 """Nothing that is mutated asks for it by its name, unless by chance; it must always answer."""
 CHURN = "churn"
@@ -83,6 +86,7 @@ def write_repository(root: Path, *, with_python: bool) -> Path:
     _write(root, "words", _WORDS)
     _write(root, "sequence", config("FP32", "-1", batch=8, extra=_SEQUENCE))
     _write(root, "ensemble", _ENSEMBLE)
+    _write_onnx(root / "onnx" / "1")
     if with_python:
         (_write(root, "repeat", _REPEAT) / "1" / "model.py").write_text(_REPEAT_CODE)
     return root
@@ -97,3 +101,17 @@ def _write(root: Path, name: str, text: str) -> Path:
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(text)
     return model
+
+
+def _write_onnx(folder: Path) -> None:
+    """OUTPUT0 = INPUT0 + 1 on FP32 [batch, 4]; without a config.pbtxt."""
+    folder.mkdir(parents=True)
+    one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4])
+        for name in ("INPUT0", "OUTPUT0")
+    ]
+    add = helper.make_node("Add", ["INPUT0", "one"], ["OUTPUT0"])
+    graph = helper.make_graph([add], "plus_one", infos[:1], infos[1:], [one])
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), folder / "model.onnx")

@@ -21,6 +21,8 @@ class Report:
     found: Counter[str] = field(default_factory=Counter)
     canary_answers: int = 0
     slowest_canary_s: float = 0.0
+    rss_kib: list[int] = field(default_factory=list)
+    """Of the server, at every twentieth of the requests."""
     early_kib: int = 0
     late_kib: int = 0
     seconds: float = 0.0
@@ -47,6 +49,7 @@ class Report:
         lines += [f"  {count:8} {kind}" for kind, count in sorted(self.answers.items())]
         rss = f"{self.early_kib / 1024:.1f} > {self.late_kib / 1024:.1f} MiB"
         lines.append(f"RSS after warm-up {rss} ({self.growth:+.1%})")
+        lines.append("  " + " ".join(f"{kib / 1024:.1f}" for kib in self.rss_kib))
         lines += [f"  {count:8} {text}" for text, count in self.refusals.most_common(25)]
         lines += [f"FOUND {count} times: {kind}" for kind, count in self.found.most_common()]
         lines += self.findings

@@ -103,10 +103,19 @@ class _Run:
         for number in numbers:
             if number >= self._plan.requests:
                 return
-            if self._report.requests == int(self._plan.requests * self._plan.warm_up):
-                self._report.early_kib = self._server.holdings().rss_kib
+            self._look_at_memory()
             self._report.requests += 1
             yield number
+
+    def _look_at_memory(self) -> None:
+        report, plan = self._report, self._plan
+        is_warm = report.requests == int(plan.requests * plan.warm_up)
+        is_step = report.requests % max(1, plan.requests // 20) == 0
+        if is_warm or is_step:
+            rss_kib = self._server.holdings().rss_kib
+            report.rss_kib.append(rss_kib)
+            if is_warm:
+                report.early_kib = rss_kib
 
     async def _send_http(self) -> None:
         sender = HttpSender(self._server.http_port, self._report)
