@@ -35,6 +35,8 @@ _OVERLAP = 256
 _DATA = re.compile(rb'"data"[ \t\r\n]{0,64}:[ \t\r\n]{0,64}\[')
 _GAP = re.compile(rb"[\[,][ \t\r\n]*[\],]")
 """A place without a value: an empty list, which is rare, or a fault."""
+_OTHERS = re.compile(rb'["{]')
+"""What no array of numbers has."""
 _FLAT = bytes.maketrans(b"[]", b"  ")
 _QUOTE, _BRACE, _COMMA = 0x22, 0x7B, 0x2C
 _STEPS = np.zeros(256, np.int8)
@@ -96,7 +98,9 @@ def cut_arrays(body: memoryview) -> tuple[bytes, list[BigArray]]:
     taken = position = 0
     while (start := _find_data(body, position)) >= 0:
         position = start + 1
-        array = _array_at(body, start)
+        # Most are small; each must cost no more than its size, there may be a hundred thousand.
+        is_small = _OTHERS.search(body, start, start + _MIN_ARRAY_BYTES) is not None
+        array = None if is_small else _array_at(body, start)
         if array is None:
             continue
         position = start + len(array.text)
