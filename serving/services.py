@@ -80,9 +80,6 @@ class ServedModel(Protocol):
 class ModelCalls(Protocol):
     """How a model calls other models: ensembles do, and Python models (BLS)."""
 
-    def infer(self, request: InferenceRequest) -> None:
-        """Every outcome is one final response through `request.on_response`."""
-
     def model(self, name: str, version: int = -1, namespace: str = "") -> ServedModel:
         """A READY one; `namespace` says where to look first, with --model-namespacing.
 

@@ -13,7 +13,6 @@ from serving.config import syntax
 
 STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 FILE_NAME = "batchstrategy.py"
-_MAX_SOURCE_BYTES = 4 * 1024 * 1024
 FUNCTIONS = (
     "batcher_initialize",
     "batcher_finalize",

@@ -105,9 +105,6 @@ class Explanation:
         ]
         return {"outputs": wanted}
 
-    def request_json(self) -> str:
-        return json.dumps(self.request(), ensure_ascii=False)
-
     def curl(self, url: str, headers: Mapping[str, str] | None = None) -> str:
         """A shell command that sends the example to the server at `url`."""
         target = f"{url.rstrip('/')}/v2/models/{quote(self.model, safe='')}/infer"

@@ -57,8 +57,6 @@ class SequenceState:
     dims: tuple[int, ...]
     """Without the batch axis; -1 is any."""
     initial: InitialState | None = None
-    use_same_buffer: bool = False
-    use_growable_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +181,6 @@ def _state(item: pb.ModelSequenceBatching.State) -> SequenceState:
         _datatype(item.data_type, item.input_name),
         tuple(item.dims),
         initial,
-        item.use_same_buffer_for_input_output,
-        item.use_growable_memory,
     )
 
 

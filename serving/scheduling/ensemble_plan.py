@@ -60,9 +60,6 @@ class EnsemblePlan:
             return numbers.setdefault(tensor, len(numbers))
 
         self.inputs = {name: number(name) for name in spec.inputs}
-        self.optional_inputs = [
-            self.inputs[item.name] for item in spec.inputs.values() if item.is_optional
-        ]
         self.steps = tuple(
             PlanStep(
                 index,
