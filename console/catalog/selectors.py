@@ -118,6 +118,11 @@ class ModelHeader:
         return self.row.rates.queued if self.row.rates else 0
 
     @property
+    def pinned_versions(self) -> list[int]:
+        """Exactly the versions that were asked for, whatever the policy says; often none."""
+        return sorted({number for row in self.desired for number in row.versions or []})
+
+    @property
     def reason_lines(self) -> list[str]:
         """Why it is not simply ready, in sentences; empty when all is well."""
         lines = list(self.row.observed.sentences)

@@ -1,10 +1,11 @@
-"""The steps of an ensemble as its page shows them: graph, drawing, and how each part fares now."""
+"""What the pages of ensembles and their parts show of each other: steps, drawing, states now."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from console.catalog import selectors
+from console.catalog.ensembles import Family
 from console.catalog.saved import saved_config
 from console.catalog.selectors import ModelHeader, ModelRow
 from console.catalog.step_drawing import Drawing, Node, draw
@@ -50,6 +51,14 @@ class Steps:
             (node, by_number[node.step.number] if node.step is not None else None)
             for node in self.drawing.nodes
         ]
+
+
+def users_of(family: Family) -> list[ModelRow]:
+    """The ensembles that call a model, as they fare now."""
+    if not family.users:
+        return []
+    rows = selectors.rows_of(set(family.users))
+    return [rows[name] for name in family.users if name in rows]
 
 
 def steps_of(header: ModelHeader) -> Steps | None:

@@ -12,7 +12,7 @@ from console.catalog import selectors
 from console.catalog.actions import attempt
 from console.catalog.forms import PolicyForm
 from console.catalog.saved import saved_config
-from console.catalog.steps import steps_of
+from console.catalog.steps import steps_of, users_of
 from console.catalog.tabs import TABS, page
 from console.core.permissions import Role, require_role
 from console.deployments import services as deployments
@@ -47,6 +47,7 @@ def live_parts(request: HttpRequest, name: str) -> HttpResponse:
         context["rows"] = rows_of(context["header"])
     elif context["tab"] == "model":
         context["steps"] = steps_of(context["header"])
+        context["users"] = users_of(context["family"])
     return render(request, "catalog/_live.html", context)
 
 

@@ -15,7 +15,7 @@ from console.catalog.filters import ModelFilters
 from console.catalog.policy import in_words
 from console.catalog.saved import view_of_saved
 from console.catalog.signature import scheduler_words, tensors
-from console.catalog.steps import steps_of
+from console.catalog.steps import steps_of, users_of
 from console.catalog.tabs import page
 from console.core import audit
 from console.core.permissions import Role, check_role, require_role
@@ -86,6 +86,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
     """Summary: what it is, what it takes and gives, where it runs."""
     context = page(name, "model")
     context["steps"] = steps_of(context["header"])
+    context["users"] = users_of(context["family"])
     directory = context["header"].directory
     if directory is not None:
         view, config = view_of_saved(directory)

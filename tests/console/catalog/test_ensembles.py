@@ -65,12 +65,25 @@ def test_steps_stay_true_by_the_live_parts(pipeline: Path, login: Any, viewer: A
     assert 'data-part="steps"' not in read(login(viewer), "/models/first/header/?tab=model")
 
 
+def test_how_its_users_fare_stays_true_by_the_live_parts(
+    pipeline: Path, login: Any, viewer: Any, fake_workers: FakeWorkerClient
+) -> None:
+    fallen = make_model("pipeline", state="UNAVAILABLE", reason="unloaded with its part 'second'")
+    fake_workers.infos = [worker("gpu-1", models=[fallen])]
+
+    text = read(login(viewer), "/models/second/header/?tab=model")
+
+    users = text[text.index('data-part="users"') :]
+    assert "Unavailable" in users[: users.index("</dd>")]
+
+
 def test_a_part_says_who_uses_it_and_who_falls_with_it(
     pipeline: Path, login: Any, operator: Any
 ) -> None:
     text = read(login(operator), "/models/first/")
 
-    assert '<dt>Used by</dt><dd><a href="/models/pipeline/">pipeline</a></dd>' in text
+    users = text[text.index("<dt>Used by</dt>") :]
+    assert users.index('<a href="/models/pipeline/">pipeline</a>') < users.index("Ready")
     assert "pipeline cannot answer without it and becomes unavailable, too." in text
     assert "unload_dependents" not in text
 

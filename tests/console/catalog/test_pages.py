@@ -8,8 +8,10 @@ from urllib.parse import quote
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from console.deployments.models import Deployment
+from console.deployments.choices import WantedState
+from console.deployments.models import Deployment, DesiredModel
 from tests.console.catalog.conftest import add_model
 from tests.console.fakes import (
     FakeWorkerClient,
@@ -294,6 +296,19 @@ class TestActing:
 
 
 class TestVersions:
+    def test_the_summary_names_the_versions_that_were_asked_for_beside_the_policy(
+        self, served: FakeWorkerClient, login: Any, viewer: Any
+    ) -> None:
+        client = login(viewer)
+        assert "<dd>the latest version" in text_of(client.get("/models/echo/"))
+
+        DesiredModel.objects.create(
+            model="echo", state=WantedState.LOADED, versions=[1], updated_at=timezone.now()
+        )
+        text = text_of(client.get("/models/echo/"))
+
+        assert "version 1, as last asked for; the policy names the latest version" in text
+
     def test_lists_what_is_on_disk_and_what_is_served(
         self, served: FakeWorkerClient, login: Any, viewer: Any
     ) -> None:
