@@ -37,6 +37,11 @@ class ConfigPreview:
         return _count(self.findings, "warning")
 
     @property
+    def is_mended(self) -> bool:
+        """The text has no errors and is another one than the saved text."""
+        return self.text != self.saved and not self.error_count
+
+    @property
     def worst(self) -> str:
         if self.error_count:
             return "error"

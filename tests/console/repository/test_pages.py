@@ -228,6 +228,22 @@ def test_typing_is_checked_without_saving(uploaded: Any, login: Any, viewer: Any
     assert upload.config_text == CONFIG
 
 
+def test_a_text_that_is_mended_and_not_saved_says_what_to_press(
+    uploaded: Any, login: Any, operator: Any
+) -> None:
+    upload = uploaded(IDENT | {"ident/config.pbtxt": WRONG})
+    client = login(operator)
+
+    shown = text_of(client.get(upload.get_absolute_url()))
+    mended = text_of(client.post(f"{upload.get_absolute_url()}check/", {"text": CONFIG}))
+    undone = text_of(client.post(f"{upload.get_absolute_url()}check/", {"text": WRONG}))
+
+    assert "press Save and check" not in shown
+    assert "has no errors any more, and is not saved yet: press Save and check" in mended
+    assert "Errors stop publishing" not in mended
+    assert "Errors stop publishing" in undone
+
+
 def test_a_second_editor_keeps_the_typed_text_on_a_conflict(
     uploaded: Any, login: Any, operator: Any
 ) -> None:
