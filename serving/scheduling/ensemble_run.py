@@ -125,14 +125,18 @@ class EnsembleRun:
             name = self._scheduler.spec.name
             self._error = error or CancelledError(f"the request to ensemble '{name}' was cancelled")
         self._running += 1
+        self._drop_waiting()
         for call in list(self._calls):
-            if call.request is not None:
+            if call.request is not None:  # otherwise answered while another was cancelled
                 call.request.cancel()
-            else:
-                self._scheduler.drop(call)
-                self._calls.discard(call)
-                self._running -= 1
         self._release()
+
+    def _drop_waiting(self) -> None:
+        """Steps whose turn has not come never run."""
+        for call in [call for call in self._calls if call.request is None]:
+            self._scheduler.drop(call)
+            self._calls.discard(call)
+            self._running -= 1
 
     def awaits(self) -> list[tuple[ServedModel, InferenceRequest | None]]:
         """The models of steps that run, with their requests; of those to come, with None."""
@@ -227,6 +231,9 @@ class EnsembleRun:
         return inputs
 
     def on_answer(self, call: StepCall, response: InferenceResponse) -> None:
+        if response.error is not None and self._error is None:
+            self._error = self._step_error(call, response.error)
+            self._drop_waiting()
         if response.is_final:
             self._calls.discard(call)
             self._scheduler.finished(call)
@@ -235,11 +242,7 @@ class EnsembleRun:
             call.request = None
         else:
             self._running += 1
-        if response.error is not None:
-            if self._error is None:
-                self._error = self._step_error(call, response.error)
-            self._release()
-        elif response.is_null or self._error is not None:
+        if response.is_null or self._error is not None:
             self._release()
         else:
             self._take(call, response)

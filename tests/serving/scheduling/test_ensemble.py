@@ -7,12 +7,14 @@ import pytest
 
 from serving.errors import (
     BackendError,
+    CancelledError,
     ErrorCode,
     FailureReason,
     InvalidArgumentError,
     QueueRejectedError,
     UnavailableError,
 )
+from serving.request import InferenceRequest
 from tests.serving.scheduling.ensemble_bench import Bench, array, step, tensors
 
 ONE = step("a", {"X": "A"}, {"P": "B"})
@@ -318,6 +320,27 @@ def test_cancelled_request_cancels_its_steps_and_starts_no_other():
     assert bench["b"].count == 0
     assert sent.error.code is ErrorCode.CANCELLED
     assert sent.error.failure_reason is FailureReason.CANCELED
+
+
+def test_cancelling_one_step_may_answer_another_at_once():
+    bench = Bench(
+        step("a", {"X": "A"}, {"P": "B"}),
+        step("a", {"X": "A"}, {"P": "C"}),
+        outputs=tensors("output", "B", "C"),
+    )
+    sent = bench.send()
+
+    def release(request: InferenceRequest) -> None:
+        # As a part with preserve_ordering does, which held back the answer of the other one.
+        while bench["a"].requests:
+            bench["a"].answer(error=CancelledError("gone"))
+
+    for request in bench["a"].requests:
+        request.on_cancel = release
+    sent.request.cancel()
+
+    assert [item.error.code for item in sent.responses] == [ErrorCode.CANCELLED]
+    assert bench.scheduler.inflight_count == 0
 
 
 def test_nested_ensemble_answers_as_a_step_and_is_cancelled_with_the_outer_one():

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from serving.errors import ErrorCode, QueueRejectedError
+from serving.errors import ErrorCode, InternalError, QueueRejectedError
 from serving.scheduling.ensemble import LONGEST_WAIT_S
 from tests.serving.scheduling.ensemble_bench import Bench, array, step, tensors
 
@@ -69,6 +69,21 @@ def test_sch_084_response_of_a_decoupled_step_waits_for_its_turn_too():
 
     assert len(sent.responses) == 3
     assert sent.is_answered
+
+
+def test_sch_084_wait_ends_when_another_step_of_the_request_fails():
+    wide = (step("a", {"X": "A"}, {"P": "B"}), step("b", {"X": "A"}, {"P": "C"}))
+    bench = Bench(*wide, "max_inflight_requests: 1", outputs=tensors("output", "B", "C"))
+    bench.send()
+    bench["a"].answer({"P": array(1)})
+    sent = bench.send()
+    assert bench.scheduler.queued_count == 1
+
+    bench["a"].answer(error=InternalError("it broke"))
+
+    assert "it broke" in sent.error.message
+    bench["b"].answer({"P": array(1)})
+    assert bench["b"].count == 1
 
 
 def test_sch_084_wait_ends_with_a_cancellation_at_once():
