@@ -8,8 +8,8 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import LoginView
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -96,10 +96,17 @@ def users(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/users.html", context, status=400 if form.errors else 200)
 
 
+def _user(user_id: int) -> User:
+    user = User.objects.filter(pk=user_id).first()
+    if user is None:
+        raise Http404(f"There is no user {user_id}.")
+    return user
+
+
 @require_role(Role.ADMIN)
 @require_POST
 def change_role(request: HttpRequest, user_id: int) -> HttpResponse:
-    user = get_object_or_404(User, pk=user_id)
+    user = _user(user_id)
     form = RoleForm(request.POST)
     if not form.is_valid():
         messages.error(request, "There is no such role: choose viewer, operator or admin.")
@@ -117,7 +124,7 @@ def change_role(request: HttpRequest, user_id: int) -> HttpResponse:
 @require_role(Role.ADMIN)
 @require_POST
 def set_active(request: HttpRequest, user_id: int) -> HttpResponse:
-    user = get_object_or_404(User, pk=user_id)
+    user = _user(user_id)
     is_active = request.POST.get("is_active") == "1"
     try:
         services.set_active(actor=request.user, user=user, is_active=is_active)
@@ -164,7 +171,9 @@ def revoke_token(request: HttpRequest, token_key: str) -> HttpResponse:
     rows = ApiToken.objects.all()
     if role_of(me) is not Role.ADMIN:
         rows = rows.filter(user=me)
-    token = get_object_or_404(rows, token_key=token_key)
+    token = rows.filter(token_key=token_key).first()
+    if token is None:
+        raise Http404("There is no such token of yours: it was removed meanwhile.")
     services.revoke_token(actor=me, token=token)
     messages.success(request, f"Token {token.name} is revoked; within seconds it opens nothing.")
     return redirect("accounts:tokens")

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
@@ -134,7 +134,9 @@ def delete_model(request: HttpRequest, model: str) -> HttpResponse:
 @require_POST
 @require_role("admin")
 def restore(request: HttpRequest, entry_id: int) -> HttpResponse:
-    entry = get_object_or_404(TrashEntry, pk=entry_id)
+    entry = TrashEntry.objects.filter(pk=entry_id).first()
+    if entry is None:
+        raise Http404(f"The trash has no entry {entry_id} any more.")
     _attempt(
         request,
         lambda: services.restore_deleted(actor=request.user, entry=entry),

@@ -103,4 +103,7 @@ def test_nobody_deactivates_the_own_account(admin: Any, login: Any) -> None:
 
 
 def test_unknown_user_is_404(admin: Any, login: Any) -> None:
-    assert login(admin).post(f"{PAGE}999/role/", {"role": "viewer"}).status_code == 404
+    answer = login(admin).post(f"{PAGE}999/role/", {"role": "viewer"})
+
+    assert answer.status_code == 404
+    assert "There is no user 999." in answer.content.decode()
