@@ -36,6 +36,8 @@ function context(page) {
     signal: page.abort.signal,
     send: (request, options) => send(page, request, options),
     settle: (count) => clear(page.answer, el("p", { class: "answer-line" }, stateMark("ok", "200 OK"), ` · ${count} requests, ${(page.total / count).toFixed(1)} ms each`)),
+    // The answer of an earlier request must not stand beside the refusal of this one.
+    refuse: () => clear(page.answer, el("p", { class: "muted" }, "The request was not sent: see its inputs.")),
     labels: async (output) => (await fetch(`${model.labels_url}?output=${encodeURIComponent(output)}`).then((answer) => answer.json())).labels,
     // Runs a piece of work; what it throws is shown where the verdict would be.
     report: async (work, verdict) => {

@@ -4,7 +4,7 @@ import { clear, dropZone, el, bytesText } from "./dom.js";
 import { SCALES, fromFile, fromImage, fromJson, generated, parseShape } from "./tensor_input.js";
 import { imageLayout } from "./ctc.js";
 
-export function mount(root, { model, send, report }) {
+export function mount(root, { model, send, report, refuse }) {
   const problems = el("div", { class: "error-summary", tabindex: -1, role: "alert", hidden: true });
   const fields = model.inputs.map((input, index) => inputField(input, `try-${index}`));
   const classes = classificationField(model);
@@ -14,7 +14,7 @@ export function mount(root, { model, send, report }) {
     event.preventDefault();
     problems.hidden = true;
     const inputs = await collect(fields, problems);
-    if (!inputs) return;
+    if (!inputs) return refuse();
     const request = { inputs, outputs: wantedOutputs(model, classes), ...(sequence && { parameters: sequence.read() }) };
     if (request.parameters?.sequence_start) worker = undefined;
     await report(send(request, { worker }).then((answer) => {

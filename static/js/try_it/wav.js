@@ -6,7 +6,7 @@ export const RATE = 16000;
 export function readWav(buffer) {
   const view = new DataView(buffer);
   const tag = (at) => String.fromCharCode(...new Uint8Array(buffer, at, 4));
-  if (buffer.byteLength < 44 || tag(0) !== "RIFF" || tag(8) !== "WAVE") {
+  if (buffer.byteLength < 12 || tag(0) !== "RIFF" || tag(8) !== "WAVE") {
     throw new Error("This is not a WAV file: it does not start with RIFF and WAVE. Choose a .wav file.");
   }
   let format = null;

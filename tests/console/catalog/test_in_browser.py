@@ -186,6 +186,8 @@ class TestTryIt:
         page = open_page("/models/echo/try/")
         page.get_by_label("Values of x").fill("[1.5]")
         page.get_by_role("button", name="Send").click()
+        answer = page.locator("[data-part=answer]")
+        assert "not sent" in answer.inner_text()
 
         summary = page.get_by_role("alert")
         assert "shape [1, 2] needs 2 elements, the data has 1" in summary.inner_text()
