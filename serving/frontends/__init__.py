@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from serving.client_memory import ClientMemory
+from serving.frontends.http_limits import HttpLimits
 from serving.frontends.http_routes import HttpRoutes
-from serving.frontends.http_server import HttpLimits, HttpServer
+from serving.frontends.http_server import HttpServer
 from serving.frontends.malloc import tune_malloc
 from serving.frontends.metrics_http import MetricsRoutes
 from serving.frontends.sagemaker_http import SageMakerRoutes

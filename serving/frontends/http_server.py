@@ -14,13 +14,13 @@ import logging
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass
 from typing import cast
 
 import httptools
 
 from serving.frontends.http_body import BodyBuffer
 from serving.frontends.http_exchange import Exchange
+from serving.frontends.http_limits import HttpLimits
 from serving.frontends.http_messages import (
     HttpRequest,
     HttpResponse,
@@ -36,20 +36,6 @@ _DIRECT_BODY_ABOVE = 32 * 1024
 """Bodies larger than this, when incomplete after the first read, get memory of their own."""
 _LINGER_S = 2.0
 """How long a connection that we close early may still send, so that it sees our answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    max_body_size: int = 2 * 1024**3
-    max_head_size: int = 64 * 1024
-    max_header_count: int = 128
-    max_chunk_count: int = 65_536
-    max_stream_backlog: int = 64 * 1024 * 1024
-    """Bytes of a streamed answer that may wait for a client that does not read."""
-    max_pipelined: int = 64
-    """Requests of one connection in progress; beyond that it is not read."""
-    stall_timeout_s: float = 60.0
-    """A request that has begun must go on within this time, at most twice as long."""
 
 
 class _RefusedError(Exception):
@@ -74,11 +60,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_refused = False
         self._is_write_paused = False
         self._is_reading = True
-        self._has_progress = True
+        self._received = 0
         self.transport: asyncio.Transport | None = None
         self._reset_message()
 
     def _reset_message(self) -> None:
+        self._is_begun = False
+        self._is_overdue = False
         self._target = b""
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self._head_size = 0
@@ -132,7 +120,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_refused:
             return
-        self._has_progress = True
+        self._received += nbytes
         self._is_parsing = True
         try:
             if self._body.is_direct:
@@ -172,6 +160,9 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._body.go_direct()
 
     # --- parser callbacks ------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._is_begun = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -320,11 +311,12 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def check_progress(self) -> None:
         """Called now and then: give up on a request that has begun and does not go on."""
-        is_begun = bool(self._target)
-        if is_begun and not self._has_progress and self._is_reading and not self._is_refused:
+        is_slow = self._request is None or self._received < self._limits.least_progress
+        if self._is_overdue and is_slow and self._is_reading and not self._is_refused:
             self._refuse(text_error(408, "the request did not arrive completely in time"))
             self.flush()
-        self._has_progress = False
+        self._is_overdue = self._is_begun and self._is_reading  # if it is no further next time
+        self._received = 0
 
     def check_backlog(self) -> None:
         transport = self.transport

@@ -1,10 +1,12 @@
 """Input that is absurd in one dimension is refused by a real server, within bounds.
 
-Connections that send slowly or nothing: test_http_server. What a fuzz finds: tests/system.
+Connections that send nothing: test_http_server. What a fuzz finds: tests/system.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gzip
 import json
 import zlib
@@ -16,6 +18,9 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from serving.frontends.http_limits import HttpLimits
+from serving.frontends.http_messages import HttpRequest, HttpResponse, Reply
+from serving.frontends.http_server import HttpServer
 from tests.serving.frontends.process import ServerProcess
 from tests.serving.frontends.raw_http import RawClient, message
 
@@ -117,3 +122,60 @@ async def test_too_many_chunks_are_refused(client: RawClient) -> None:
 
     assert (await client.receive()).status == 400
     assert await client.is_closed()
+
+
+class _Answering:
+    def handle(self, request: HttpRequest, reply: Reply) -> None:
+        reply(HttpResponse(200, [bytes(request.body)]))
+
+    def refuse_head(self, request: HttpRequest, content_length: int) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET",
+        b"GET /ech",
+        b"GET /echo HTTP/1.1\r\nX-",
+        b"POST /echo HTTP/1.1\r\nContent-Length: 100000\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
+    ],
+)
+@pytest.mark.parametrize("is_trickling", [True, False])
+async def test_slow_loris_connections_are_refused(start: bytes, is_trickling: bool) -> None:
+    server = HttpServer(_Answering(), HttpLimits(stall_timeout_s=0.1))
+    await server.start("127.0.0.1", 0)
+    slow = [await RawClient.connect(server.port) for _ in range(50)]
+
+    async def crawl(client: RawClient) -> int:
+        await client.send(start)
+        while is_trickling and server.connections:
+            await client.send(b"x" if start != b"GET" else b" ")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    return int((await client.reader.readuntil(b"\r\n"))[9:12])
+        return (await client.receive()).status
+
+    try:
+        async with asyncio.timeout(10):
+            assert set(await asyncio.gather(*map(crawl, slow))) == {408}
+    finally:
+        for client in slow:
+            await client.close()
+        await server.stop(0)
+
+
+async def test_a_body_that_comes_slowly_but_comes_is_answered() -> None:
+    server = HttpServer(_Answering(), HttpLimits(stall_timeout_s=0.1, least_progress=100))
+    await server.start("127.0.0.1", 0)
+    client = await RawClient.connect(server.port)
+
+    await client.send(b"POST /echo HTTP/1.1\r\nContent-Length: 4000\r\n\r\n")
+    for _ in range(20):
+        await client.send(b"x" * 200)
+        await asyncio.sleep(0.03)
+
+    assert (await client.receive()).body == b"x" * 4000
+    await client.close()
+    await server.stop(0)

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from serving.frontends.http_limits import HttpLimits
 from serving.frontends.http_messages import (
     Cancel,
     HttpRequest,
@@ -17,7 +18,7 @@ from serving.frontends.http_messages import (
     ResponseStream,
     text_error,
 )
-from serving.frontends.http_server import HttpLimits, HttpServer
+from serving.frontends.http_server import HttpServer
 from tests.serving.frontends.raw_http import RawClient, message
 from tests.waiting import wait_until
 
