@@ -1,8 +1,9 @@
 """Which worker answers: the registry as of a second ago, and a turn for each that serves.
 
 Lives on the event loop; Redis is asked in a thread, at most once a second, while requests go on
-with the table they have. Inference does not stop with Redis: while it is away the last table stays,
-and one that comes back empty is given time for the workers to sign in again.
+with the table they have. Only what the table would refuse waits for a newer one, so that who has
+just seen a load succeed finds the model. Inference does not stop with Redis: while it is away the
+last table stays, and one that comes back empty is given time for the workers to sign in again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ USABLE_S = 10.0
 SIGN_IN_S = 10.0
 # A worker that did not answer is passed over for this long, if another can.
 SHUNNED_S = 2.0
+# Requests that nobody serves have the registry read no more often than this.
+REFUSAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Table:
     """(model, version or "") -> workers that serve it."""
     known: dict[str, str] = field(default_factory=dict)
     """Model -> why nobody serves it, as far as a worker said so."""
+
+    def candidates(self, model: str, version: str) -> list[Upstream]:
+        return self.serving.get((model, version), []) if model else self.ready
 
 
 class NoWorkerError(Exception):
@@ -69,7 +75,10 @@ class Workers:
     async def candidates(self, model: str, version: str) -> list[Upstream]:
         """In the order to try. Raises NoWorkerError."""
         table = await self._current()
-        found = table.serving.get((model, version), []) if model else table.ready
+        found = table.candidates(model, version)
+        if not found and not self._error:
+            table = await self._newer()
+            found = table.candidates(model, version)
         if not found:
             raise NoWorkerError(503, self._error) if self._error else _nobody(table, model, version)
         self._turn += 1
@@ -84,13 +93,29 @@ class Workers:
     async def _current(self) -> Table:
         age = time.monotonic() - self._read_at
         if age > FRESH_S:
-            loop = asyncio.get_running_loop()
-            task = self._refresh
-            if task is None or task.done() or task.get_loop() is not loop:
-                task = self._refresh = loop.create_task(self._read())
+            task = self._reading() or self._start_reading()
             if age > USABLE_S:
                 await asyncio.shield(task)
         return self._table
+
+    async def _newer(self) -> Table:
+        """What the registry says after the call."""
+        before = self._reading()
+        if before is not None:
+            await asyncio.shield(before)
+        await asyncio.sleep(REFUSAL_S - (time.monotonic() - self._read_at))
+        await asyncio.shield(self._reading() or self._start_reading())
+        return self._table
+
+    def _reading(self) -> asyncio.Task[None] | None:
+        task = self._refresh
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            return None
+        return task
+
+    def _start_reading(self) -> asyncio.Task[None]:
+        self._refresh = asyncio.get_running_loop().create_task(self._read())
+        return self._refresh
 
     async def _read(self) -> None:
         try:
