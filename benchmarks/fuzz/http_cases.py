@@ -180,7 +180,8 @@ def _repository(mutate: Mutator) -> HttpCase:
     model = (
         CHURN if mutate.chance(0.8) else mutate.random.choice(["nobody", "%2e%2e", ".", "a%2fb"])
     )
-    return HttpCase("control", "POST", f"/v2/repository/models/{model}/{verb}", body)
+    start = "/v2/repository/models" if mutate.chance(0.8) else "/v1/models"
+    return HttpCase("control", "POST", f"{start}/{model}/{verb}", body)
 
 
 def load_parameters(mutate: Mutator) -> Json:
