@@ -36,9 +36,7 @@ def parse_setting(text: str) -> Setting:
     if key == _QUANTILES:
         return key, _quantiles(value)
     if key not in _SWITCHES:
-        raise ValueError(
-            f"unknown key '{key}'; known are {', '.join((*_SWITCHES, _QUANTILES))}"
-        )
+        raise ValueError(f"unknown key '{key}'; known are {', '.join((*_SWITCHES, _QUANTILES))}")
     if value.lower() not in _BOOLEANS:
         raise ValueError(f"{key} expects true, false, 1 or 0")
     return key, _BOOLEANS[value.lower()]

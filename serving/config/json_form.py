@@ -144,7 +144,11 @@ def _map_from(
     target = getattr(message, field.name)
     for name, item in _object(value, path).items():
         place = map_path(path, name)
-        key = _text(name, place) if key_field.kind == "string" else _scalar_from(name, key_field, place)
+        key = (
+            _text(name, place)
+            if key_field.kind == "string"
+            else _scalar_from(name, key_field, place)
+        )
         if entry.message is None:
             target[key] = _scalar_from(item, entry, place)
         else:

@@ -282,9 +282,7 @@ def encode_response(
                 has_batch_axis=spec.has_batch_axis,
             )
         if output is not None and output.buffer is not None:
-            output.buffer.write(
-                bytes_from_array(tensor.array, tensor.datatype), tensor.name
-            )
+            output.buffer.write(bytes_from_array(tensor.array, tensor.datatype), tensor.name)
             outputs.append(_head(tensor))
             continue
         is_binary = decoded.is_binary_by_default if output is None else output.binary

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")
 
 
 _TRIES = 3
-"""Scenarios depend on who sleeps how long: a machine that does something else may stretch that. What
-differs is played again, and what differs every time is a difference."""
+"""Scenarios depend on who sleeps how long, which a busy machine may stretch. What differs is played
+again, and what differs every time is a difference."""
 
 
 @pytest.fixture(scope="module")
