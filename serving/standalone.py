@@ -7,6 +7,7 @@ that is live and not yet ready. Loop thread only.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -33,7 +34,7 @@ async def serve(line: CommandLine) -> int:
     try:
         frontends = await start_frontends(server, line.frontends)
     except OSError as error:
-        return _fail(f"cannot listen: {error}")
+        return _fail(_why_closed(error))
     except ServingError as error:
         return _fail(error.message)
     _log_ports(line, frontends)
@@ -49,6 +50,16 @@ async def serve(line: CommandLine) -> int:
     if failure:
         return _fail(failure)
     return 0 if is_clean else _fail("exit timeout expired before all requests had finished")
+
+
+def _why_closed(error: OSError) -> str:
+    reason = f"cannot listen: {error.strerror or error}"
+    if error.errno != errno.EADDRINUSE:
+        return reason
+    return (
+        f"{reason}: stop what listens there, or choose other ports with --http-port, --grpc-port "
+        "and --metrics-port"
+    )
 
 
 async def _start(server: ModelServer, stop: asyncio.Event) -> str:

@@ -102,7 +102,7 @@ class GrpcServer:
             else:
                 self.port = self._server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {host}:{port} for gRPC: {error}") from None
+            raise OSError(f"{host}:{port} for gRPC: {error}") from None
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:

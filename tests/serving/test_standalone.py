@@ -191,8 +191,10 @@ def test_taken_port_exits_with_1_and_names_it(run, tmp_path: Path):
         server = run(f"--model-repository={tmp_path}", *ANY_PORTS[1:], f"--http-port={port}")
         assert server.wait() == 1
         assert "Traceback" not in server.log
-        assert f"{port}" in server.log.splitlines()[-1]
-        assert server.log.splitlines()[-1].startswith("error: cannot listen")
+        last = server.log.splitlines()[-1]
+        assert f"{port}" in last
+        assert last.startswith("error: cannot listen: Address already in use")
+        assert "--http-port" in last
 
 
 def test_help_goes_to_stdout_with_0(run):
