@@ -251,20 +251,6 @@ async def test_request_nobody_can_take_says_why(
     assert text in answer.json()["error"]
 
 
-async def test_a_model_that_was_loaded_a_moment_ago_is_found_at_once(
-    gateway: Gateway, fake_workers: FakeWorkerClient, infer_token: dict[str, str]
-) -> None:
-    async with WorkerPort() as port, client_of(gateway) as client:
-        fake_workers.infos = [serves(port, model="other")]
-        refused = await client.post("/v2/models/m/infer", content=b"x", headers=infer_token)
-        fake_workers.infos = [serves(port)]
-
-        answer = await client.post("/v2/models/m/infer", content=b"x", headers=infer_token)
-
-    assert refused.status_code == 404
-    assert answer.status_code == 200
-
-
 async def test_unreadable_registry_gives_503(
     gateway: Gateway, fake_workers: FakeWorkerClient, infer_token: dict[str, str]
 ) -> None:
