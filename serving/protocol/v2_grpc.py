@@ -18,7 +18,7 @@ from serving.datatypes import BY_NAME, DataType, bytes_from_array, element_count
 from serving.errors import InvalidArgumentError, NotFoundError
 from serving.protocol import v2_binary
 from serving.protocol.classification import classify
-from serving.protocol.parameters import apply_parameter, version_number
+from serving.protocol.parameters import INT64_MAX, apply_parameter, version_number
 from serving.protocol.tensor_counts import check_tensor_counts
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
 from serving.response import InferenceResponse, ParameterValue
@@ -225,6 +225,8 @@ def encode_response(
 def set_parameter(message: Any, value: ParameterValue) -> None:
     if isinstance(value, bool):
         message.bool_param = value
+    elif isinstance(value, int) and value > INT64_MAX:  # a sequence id has all 64 bits
+        message.uint64_param = value
     elif isinstance(value, int):
         message.int64_param = value
     elif isinstance(value, float):

@@ -150,6 +150,7 @@ def test_response_carries_raw_contents_in_output_order() -> None:
         OutputTensor("B", BY_NAME["BYTES"], (1,), np.array([b"x"], dtype=np.object_)),
     ]
     response = InferenceResponse("m", 3, "r", tensors, {"i": 1, "b": True, "d": 0.5, "s": "t"})
+    response.parameters["u"] = 2**63  # the id of a sequence, which an ensemble gives back
 
     answer = encode_response(InferenceRequest("m"), response, identity_spec(), lambda name: [])
 
@@ -158,6 +159,7 @@ def test_response_carries_raw_contents_in_output_order() -> None:
     assert list(answer.raw_output_contents) == [b"\1\0\2\0", b"\1\0\0\0x"]
     assert answer.parameters["b"].bool_param
     assert answer.parameters["i"].int64_param == 1
+    assert answer.parameters["u"].uint64_param == 2**63
     assert answer.parameters["d"].double_param == 0.5
     assert answer.parameters["s"].string_param == "t"
 
