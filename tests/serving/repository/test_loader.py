@@ -41,7 +41,7 @@ async def test_config_is_completed_and_backend_settings_are_merged(loader, tmp_p
     assert (model.name, model.version, model.spec.name) == ("m", 1, "m")
     assert model.config.instance_group[0].count == 1
     assert model.config.version_policy.latest.num_versions == 1
-    context, _ = loader._complete(prepared, 1)
+    context, _ = loader._complete(prepared, 1, lambda: None)
     assert context.backend_config == {"all": "1", "own": "2"}
     await model.drain_and_close()
 

