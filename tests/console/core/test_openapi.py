@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import schemathesis
+from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import transaction
+from django.db import close_old_connections, transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -87,6 +88,18 @@ def application() -> Any:
     return whole
 
 
+@pytest.fixture
+def one_connection() -> Iterator[None]:
+    """The end of a request must not close the connection that holds the test's transaction."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in signals:
+        signal.connect(close_old_connections)
+
+
+@pytest.mark.usefixtures("one_connection")
 def test_every_answer_is_as_described(repository: Path, places: dict[str, Any], admin: Any) -> None:
     token = accounts.create_token(actor=admin, name="t", scope="deploy", days=1)[1]
     headers = {"Authorization": f"Bearer {token}"}
