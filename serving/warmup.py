@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from serving.backends.base import ModelContext
 from serving.config.decode import WarmupInput, WarmupSample
-from serving.datatypes import deserialize_bytes, element_count
 from serving.errors import InvalidArgumentError, ServingError, UnavailableError
 from serving.instance.base import Batch, InstanceHost
 from serving.request import InferenceRequest, InputTensor
@@ -25,6 +24,7 @@ from serving.response import InferenceResponse
 from serving.scheduling.sequence.controls import ControlInputs
 from serving.scheduling.sequence.initial_state import read_initial_states
 from serving.scheduling.sequence.state import ImplicitState
+from serving.tensor_files import TensorFile
 
 PHASE = "warming up"
 """How the index tells of it."""
@@ -182,22 +182,8 @@ def _random_data(item: WarmupInput) -> NDArray[np.generic]:
 
 
 def _file_data(item: WarmupInput, directory: Path) -> NDArray[np.generic]:
-    path = directory / item.input_data_file
-    if directory.resolve() not in path.resolve().parents:
-        raise InvalidArgumentError(
-            f"input_data_file '{item.input_data_file}' leaves the folder {_DIRECTORY}/ of the model"
-        )
-    raw = path.read_bytes()
-    count = element_count(item.dims)
-    if item.datatype.is_bytes:
-        return deserialize_bytes(memoryview(raw), count, item.name).reshape(item.dims)
-    needed = count * item.datatype.size
-    if len(raw) < needed:
-        raise InvalidArgumentError(
-            f"file {_DIRECTORY}/{item.input_data_file} holds {len(raw)} bytes, but dims "
-            f"{list(item.dims)} of {item.datatype.config_name} need {needed}"
-        )
-    return np.frombuffer(raw[:needed], dtype=item.datatype.dtype).reshape(item.dims)
+    file = TensorFile(directory, "input_data_file", item.input_data_file)
+    return file.read(item.name, item.datatype, item.dims)
 
 
 def overdue(timeout_s: float) -> UnavailableError:

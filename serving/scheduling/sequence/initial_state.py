@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from serving.backends.base import ModelContext
 from serving.config.scheduling import InitialState, SequenceState
-from serving.datatypes import deserialize_bytes, element_count
 from serving.errors import InvalidArgumentError, ServingError
 from serving.request import InputTensor
+from serving.tensor_files import TensorFile
 
 _DIRECTORY = "initial_state"
 
@@ -50,19 +50,5 @@ def _data(state: SequenceState, model_directory: Path) -> NDArray[np.generic]:
 
 
 def _file_data(state: SequenceState, initial: InitialState, directory: Path) -> NDArray[np.generic]:
-    path = directory / initial.data_file
-    if directory.resolve() not in path.resolve().parents:
-        raise InvalidArgumentError(
-            f"data_file '{initial.data_file}' leaves the folder {_DIRECTORY}/ of the model"
-        )
-    raw = path.read_bytes()
-    count = element_count(initial.dims)
-    if state.datatype.is_bytes:
-        return deserialize_bytes(memoryview(raw), count, state.input_name).reshape(initial.dims)
-    needed = count * state.datatype.size
-    if len(raw) < needed:
-        raise InvalidArgumentError(
-            f"file {_DIRECTORY}/{initial.data_file} holds {len(raw)} bytes, but dims "
-            f"{list(initial.dims)} of {state.datatype.config_name} need {needed}"
-        )
-    return np.frombuffer(raw[:needed], state.datatype.dtype).reshape(initial.dims)
+    file = TensorFile(directory, "data_file", initial.data_file)
+    return file.read(state.input_name, state.datatype, initial.dims)
