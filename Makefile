@@ -66,7 +66,7 @@ bench: install-dev ## Requests/s, latency and CPU: HTTP, gRPC, core, schedulers,
 	$(BIN)/python -m benchmarks.validate
 
 lock: ## Write the exact versions of this environment into requirements.lock
-	$(BIN)/pip freeze --exclude-editable --exclude conch | sed '/ @ /d' > requirements.lock
+	$(BIN)/pip freeze --exclude-editable --exclude conch | sed '/ @ /d; s/+cpu$$//' > requirements.lock
 
 clean: ## Remove the environment and caches; data in var/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -32,6 +32,7 @@ from serving.backends.onnxruntime_options import (
     read_settings,
 )
 from serving.backends.onnxruntime_signature import OnnxSignature, OnnxTensor, check, complete
+from serving.backends.runtimes import require
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.signature import read_onnx_signature
 from serving.config.validate_model import escapes
@@ -41,7 +42,6 @@ from serving.errors import (
     FailureReason,
     InvalidArgumentError,
     ModelLoadError,
-    UnavailableError,
     UnsupportedError,
     error_from_code,
 )
@@ -197,14 +197,7 @@ class _OnnxInstance(TensorInstance):
 
 
 def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise UnavailableError(
-            f"the onnxruntime backend cannot be used, its package is missing ({error}): "
-            "pip install onnxruntime"
-        ) from error
-    return onnxruntime
+    return require("onnxruntime", backend="onnxruntime", install="pip install onnxruntime")
 
 
 def _open(path: Path, settings: SessionSettings, providers: list[Any]) -> Any:
