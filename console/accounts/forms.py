@@ -60,6 +60,17 @@ class NewUserForm(forms.ModelForm):  # type: ignore[type-arg]
 
     field_order = ["username", "role", "password"]
 
+    def clean_username(self) -> str:
+        """Names that differ in case alone would be taken for one another in history and audit."""
+        name = str(self.cleaned_data["username"])
+        other = User.objects.filter(username__iexact=name).exclude(username=name).first()
+        if other is not None:
+            raise forms.ValidationError(
+                f"There is a user {other.username} already: choose a name that differs in more "
+                "than upper and lower case."
+            )
+        return name
+
     def clean_password(self) -> str:
         password = str(self.cleaned_data["password"])
         validate_password(password, User(username=self.cleaned_data.get("username", "")))

@@ -50,6 +50,10 @@ def test_admin_creates_a_user_with_a_role(admin: Any, login: Any) -> None:
             {"username": "ada", "role": "viewer", "password": "a first long phrase"},
             "already exists",
         ),
+        (
+            {"username": "ADA", "role": "viewer", "password": "a first long phrase"},
+            "There is a user ada already",
+        ),
         ({"username": "nina", "role": "viewer", "password": "short"}, "at least 10"),
         ({"username": "nina", "role": "king", "password": "a first long phrase"}, "valid choice"),
         ({}, "required"),
