@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from serving import metrics_config
-from serving.cli_absent import NOT_YET
 from serving.cli_forms import Option, OptionError
 from serving.cli_frontends import NO_EFFECT, frontend_options
 from serving.cli_hosting import check_safe_range, services_of, with_hosting
@@ -106,8 +105,6 @@ def help_text() -> str:
         lines.append(f"  --{option.name}{form}")
         also = f" Also --{option.alias}." if option.alias else ""
         lines.append(f"      {option.help}{also}")
-    lines += ["", "Known to tritonserver, not supported by this release of Conch yet:"]
-    lines += [f"  --{name}" for name in sorted(NOT_YET)]
     return "\n".join(lines) + "\n"
 
 
@@ -145,11 +142,7 @@ def _find(name: str) -> Option:
     option = BY_NAME.get(name)
     if option is not None:
         return option
-    if name in NOT_YET:
-        raise CommandLineError(
-            f"not supported by this release of Conch yet: --{name}; start without it"
-        )
-    near = difflib.get_close_matches(name, [*BY_NAME, *NOT_YET], n=1)
+    near = difflib.get_close_matches(name, BY_NAME, n=1)
     hint = f"; did you mean --{near[0]}?" if near else ""
     raise CommandLineError(f"unknown option --{name}{hint}")
 
@@ -195,6 +188,7 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
             "model-drain-timeout-secs", default.model_drain_timeout_secs
         ),
         exit_timeout_secs=values.get("exit-timeout-secs", default.exit_timeout_secs),
+        repoagent_directory=values.get("repoagent-directory", default.repoagent_directory),
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,
         model_log_directory=values.get("model-log-directory", default.model_log_directory),

@@ -47,6 +47,19 @@ def integer(low: int, high: int = _INT64_MAX) -> Callable[[str], int]:
     return convert
 
 
+def decimal(low: float, high: float) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        digits = text.strip()
+        if (
+            not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", digits)
+            or not low <= float(digits) <= high
+        ):
+            raise OptionError(f"expects a number from {low:g} to {high:g}")
+        return float(digits)
+
+    return convert
+
+
 def regex(text: str) -> str:
     try:
         re.compile(text)

@@ -6,12 +6,22 @@ Pure functions. Source: spec CLI-050..080, GRPC-040..047, HTTP-060.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving import metrics_config, restrictions
-from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path, port, regex
+from serving.cli_forms import (
+    Option,
+    OptionError,
+    boolean,
+    decimal,
+    integer,
+    not_empty,
+    path,
+    port,
+    regex,
+)
 from serving.cli_trace import trace_settings
 from serving.options import FrontendOptions, GrpcOptions
 from serving.restrictions import Restriction
@@ -54,6 +64,13 @@ FRONTEND_OPTIONS: Sequence[Option] = (
     ),
     Option("http-port", "HTTP", "<port>", "0 takes a free one. Default: 8000.", port),
     Option(
+        "reuse-http-port",
+        "HTTP",
+        "<boolean>",
+        "Several servers of this machine may share the port. Default: false.",
+        boolean,
+    ),
+    Option(
         "http-header-forward-pattern",
         "HTTP",
         "<regex>",
@@ -92,6 +109,20 @@ FRONTEND_OPTIONS: Sequence[Option] = (
         not_empty,
     ),
     Option("grpc-port", "gRPC", "<port>", "0 takes a free one. Default: 8001.", port),
+    Option(
+        "reuse-grpc-port",
+        "gRPC",
+        "<boolean>",
+        "Several servers of this machine may share the port. Default: false.",
+        boolean,
+    ),
+    Option(
+        "grpc-header-forward-pattern",
+        "gRPC",
+        "<regex>",
+        "Metadata that becomes request parameters; its names are in lower case. Default: none.",
+        regex,
+    ),
     Option(
         "grpc-restricted-protocol",
         "gRPC",
@@ -194,7 +225,7 @@ FRONTEND_OPTIONS: Sequence[Option] = (
         "Metrics",
         "<milliseconds>",
         "How old figures of devices and machine may be. Default: 2000.",
-        integer(1, _INT32_MAX),
+        decimal(1, _INT32_MAX),
     ),
     Option(
         "metrics-config",
@@ -207,7 +238,10 @@ FRONTEND_OPTIONS: Sequence[Option] = (
     ),
 )
 
-_POOL = "cuda-memory-pool-byte-size"
+_BYTES_OF_DEVICES = {
+    "cuda-memory-pool-byte-size": "the runtimes manage the memory of a device",
+    "cuda-virtual-address-size": "states of sequences grow without reserved addresses",
+}
 NO_EFFECT = {
     "http-thread-count": "one event loop serves all connections",
     "grpc-infer-thread-count": "one event loop serves all calls",
@@ -217,23 +251,29 @@ NO_EFFECT = {
     "grpc-max-response-pool-size": "responses are not pooled",
     "buffer-manager-thread-count": "requests are gathered in the instances' own threads",
     "pinned-memory-pool-byte-size": "the runtimes stage their own copies to and from a device",
-    _POOL: "the runtimes manage the memory of a device",
+    "enable-peer-access": "the runtimes decide how tensors go from device to device",
+    "min-supported-compute-capability": "the runtimes say which devices they cannot use",
+    **_BYTES_OF_DEVICES,
 }
 """tritonserver's options that tune what Conch does in another way: accepted, with a warning."""
 
 
+_FORMS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "enable-peer-access": ("<boolean>", boolean),
+    "min-supported-compute-capability": ("<number>", decimal(0, 1000)),
+}
+
+
 def no_effect_options() -> list[Option]:
     group = "Accepted without effect"
-    options = [
-        Option(name, group, "<integer>", f"{reason}.", integer(0))
-        for name, reason in NO_EFFECT.items()
-        if name != _POOL
-    ]
-    reason = f"{NO_EFFECT[_POOL]}."
-    return [
-        *options,
-        Option(_POOL, group, "<gpu>:<bytes>", reason, _device_bytes, is_repeatable=True),
-    ]
+    options = []
+    for name, reason in NO_EFFECT.items():
+        form, convert = _FORMS.get(name, ("<integer>", integer(0)))
+        is_of_device = name in _BYTES_OF_DEVICES
+        if is_of_device:
+            form, convert = "<gpu>:<bytes>", _device_bytes
+        options.append(Option(name, group, form, f"{reason}.", convert, is_repeatable=is_of_device))
+    return options
 
 
 def _device_bytes(text: str) -> str:
@@ -250,6 +290,7 @@ def frontend_options(values: Values, warnings: list[str]) -> FrontendOptions:
         allow_http=values.get("allow-http", default.allow_http),
         http_address=http_address,
         http_port=values.get("http-port", default.http_port),
+        http_reuse_port=values.get("reuse-http-port", default.http_reuse_port),
         http_max_input_size=values.get("http-max-input-size", default.http_max_input_size),
         http_header_forward_pattern=values.get("http-header-forward-pattern", ""),
         http_restricted=_restricted(values, "http-restricted-api"),
@@ -290,6 +331,8 @@ def _grpc_options(values: Values) -> GrpcOptions:
         raise OptionError("--grpc-use-ssl-mutual needs --grpc-root-cert, to know clients by")
     return GrpcOptions(
         restricted=_restricted(values, "grpc-restricted-protocol"),
+        header_forward_pattern=values.get("grpc-header-forward-pattern", ""),
+        reuse_port=values.get("reuse-grpc-port", default.reuse_port),
         use_ssl=use_ssl,
         use_ssl_mutual=is_mutual,
         server_cert=certificate,

@@ -218,6 +218,13 @@ SUPPORTED: Sequence[Option] = (
         integer(1),
     ),
     Option(
+        "repoagent-directory",
+        "Model repository",
+        "<directory>",
+        "Where more repository agents are, as <agent>/agent.py.",
+        path,
+    ),
+    Option(
         "cloud-credential",
         "Cloud repositories",
         "<file>",

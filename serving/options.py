@@ -76,6 +76,8 @@ class ServerOptions:
     """Instances start only when the resources of their rate_limiter are free."""
     rate_limit_resources: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
     """(resource in lower case, device or None for each) -> count."""
+    repoagent_directory: Path | None = None
+    """Where repository agents lie that are neither built in nor installed."""
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""
@@ -99,6 +101,10 @@ class GrpcOptions:
     server_cert: Path | None = None
     server_key: Path | None = None
     root_cert: Path | None = None
+    header_forward_pattern: str = ""
+    """Names of metadata that becomes request parameters; "" for none."""
+    reuse_port: bool = False
+    """Other servers of this machine may listen on the same port (SO_REUSEPORT)."""
     response_compression_level: int = 0
     """0 none to 3 high."""
     keepalive_time_ms: int = 7_200_000
@@ -215,6 +221,8 @@ class FrontendOptions:
     allow_http: bool = True
     http_address: str = "127.0.0.1"
     http_port: int = 8000
+    http_reuse_port: bool = False
+    """Other servers of this machine may listen on the same port (SO_REUSEPORT)."""
     http_max_input_size: int = 64 * 1024 * 1024
     """Bytes of JSON, and of one JSON tensor; binary bodies are bounded by `http_max_body_size`."""
     http_max_body_size: int = 2 * 1024 * 1024 * 1024
@@ -238,5 +246,5 @@ class FrontendOptions:
     metrics_port: int = 8002
     allow_gpu_metrics: bool = True
     allow_cpu_metrics: bool = True
-    metrics_interval_ms: int = 2000
+    metrics_interval_ms: float = 2000
     """How old figures of devices and machine may be."""

@@ -362,6 +362,7 @@ class ModelServer:
             config_name=options.model_config_name,
             namespace=lifecycle.namespace,
             gpu_limits=options.model_load_gpu_limits,
+            agent_directory=options.repoagent_directory,
             on_phase=lifecycle.note_phase,
         )
         return RepositoryManager(
@@ -376,9 +377,8 @@ class ModelServer:
 
     def _names_at_start(self) -> Iterable[str] | None:
         """None: all."""
-        options = self.options
-        is_explicit = options.model_control_mode is ControlMode.EXPLICIT
-        return options.load_models if is_explicit and options.load_models != ("*",) else None
+        names, mode = self.options.load_models, self.options.model_control_mode
+        return names if mode is ControlMode.EXPLICIT and names != ("*",) else None
 
     def _start_polling(self, manager: RepositoryManager) -> asyncio.Task[None]:
         poller = Poller(manager, self.options.repository_poll_secs)

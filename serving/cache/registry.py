@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
-import re
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,6 +19,7 @@ from serving.cache.store_cache import StoreCache
 from serving.clock import Clock
 from serving.errors import InvalidArgumentError, ServingError
 from serving.options import CacheOptions
+from serving.plugin_files import find_class
 
 _LOCAL = "local"
 _STORES = {"redis": "serving.cache.redis:RedisStore"}
@@ -63,9 +62,9 @@ def _find(name: str, directory: Path | None) -> Any:
     if target is not None:
         module, _, attribute = target.partition(":")
         return getattr(importlib.import_module(module), attribute)
-    path = _file_of(name, directory)
-    if path is not None:
-        return _class_in(name, path)
+    kind = find_class(directory, name, _FILE, _CLASS)
+    if kind is not None:
+        return kind
     for item in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return item.load()
     searched = f", and --cache-directory={directory} has no {name}/{_FILE}" if directory else ""
@@ -74,26 +73,3 @@ def _find(name: str, directory: Path | None) -> Any:
         f"{', '.join(sorted([_LOCAL, *_STORES]))}, no installed package announces it under the "
         f"entry point group '{ENTRY_POINT_GROUP}'{searched}"
     )
-
-
-def _file_of(name: str, directory: Path | None) -> Path | None:
-    if directory is None or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name.startswith("."):
-        return None
-    path = directory / name / _FILE
-    return path if path.is_file() else None
-
-
-def _class_in(name: str, path: Path) -> Any:
-    module_name = "conch_cache_" + re.sub(r"\W", "_", name)
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kind = getattr(module, _CLASS, None)
-    if kind is None:
-        raise InvalidArgumentError(
-            f"the response cache '{name}' has no class {_CLASS} in {path.name}: define one, a "
-            "subclass of serving.cache.store.CacheStore"
-        )
-    return kind

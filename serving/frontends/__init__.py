@@ -78,7 +78,8 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
     try:
         if options.allow_http:
             opened.http = HttpServer(routes, limits)
-            await opened.http.start(options.http_address, options.http_port)
+            reuse = options.http_reuse_port
+            await opened.http.start(options.http_address, options.http_port, reuse_port=reuse)
         if options.allow_metrics:
             opened.metrics = HttpServer(MetricsRoutes(server, options), HttpLimits(max_body_size=0))
             await opened.metrics.start(options.metrics_address, options.metrics_port)

@@ -31,7 +31,7 @@ def _channel_options(options: GrpcOptions) -> list[tuple[str, int]]:
     found = [
         ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(options.reuse_port)),
         ("grpc.keepalive_time_ms", options.keepalive_time_ms),
         ("grpc.keepalive_timeout_ms", options.keepalive_timeout_ms),
         ("grpc.keepalive_permit_without_calls", int(options.keepalive_permit_without_calls)),
@@ -86,7 +86,8 @@ class GrpcServer:
         guards = [RestrictedCalls(options.restricted)] if options.restricted else []
         self._server = grpc.aio.server(interceptors=guards, options=_channel_options(options))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            GrpcService(server, memory, tracer), TolerantRegistrar(self._server)
+            GrpcService(server, memory, tracer, options.header_forward_pattern),
+            TolerantRegistrar(self._server),
         )
         health_pb2_grpc.add_HealthServicer_to_server(
             _Health(server), TolerantRegistrar(self._server)

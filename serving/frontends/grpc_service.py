@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
@@ -28,6 +29,7 @@ from serving.frontends.grpc_parsing import refuse_malformed
 from serving.frontends.grpc_stream import InferStream
 from serving.frontends.grpc_tracing import sampled
 from serving.protocol import v2_grpc
+from serving.protocol.parameters import forward_headers
 from serving.protocol.status import grpc_details, grpc_status
 from serving.response import InferenceResponse
 
@@ -59,8 +61,12 @@ def _answers_errors(handler: Handler) -> Handler:
 
 
 class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    def __init__(self, server: ModelServer, memory: ClientMemory, tracer: Tracer) -> None:
+    def __init__(
+        self, server: ModelServer, memory: ClientMemory, tracer: Tracer, forward: str = ""
+    ) -> None:
+        """`forward`: pattern of the metadata that becomes request parameters."""
         self._server = server
+        self._forward = re.compile(forward) if forward else None
         self._tracer = tracer
         self._memory = memory
         self._operations: set[asyncio.Task[None]] = set()
@@ -119,6 +125,8 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
                 "which ModelInfer cannot carry; use ModelStreamInfer"
             )
         call = v2_grpc.decode_request(request, model.spec, version, self._memory)
+        if self._forward is not None:
+            forward_headers(call, self._forward, context.invocation_metadata() or ())
         answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
 
         def on_response(response: InferenceResponse) -> None:
@@ -153,6 +161,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         self, requests: AsyncIterator[Any], context: Any
     ) -> AsyncIterator[Any]:
         stream = InferStream(self._server, requests, context, self._memory, self._tracer)
+        stream.forward = self._forward
         async with aclosing(stream.responses()) as messages:
             async for message in messages:
                 yield message

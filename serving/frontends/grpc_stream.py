@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -21,6 +22,7 @@ from serving.errors import InternalError, InvalidArgumentError, ServingError
 from serving.frontends.grpc_parsing import refuse_malformed
 from serving.frontends.grpc_tracing import sampled
 from serving.protocol import v2_grpc
+from serving.protocol.parameters import forward_headers
 from serving.protocol.status import grpc_details, grpc_status
 from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
@@ -74,6 +76,8 @@ class InferStream:
         self._moved = asyncio.Event()
         self._is_read = False
         self._error: ServingError | None = None
+        self.forward: re.Pattern[str] | None = None
+        """Metadata whose names match become parameters of every request."""
         metadata = dict(context.invocation_metadata() or ())
         self._stops_at_error = metadata.get("triton_grpc_error", "").lower() == "true"
 
@@ -120,6 +124,8 @@ class InferStream:
             model = self._server.receiver(message.model_name, version)
             call.is_ordered = not model.spec.is_decoupled
             request = v2_grpc.decode_request(message, model.spec, version, self._memory)
+            if self.forward is not None:
+                forward_headers(request, self.forward, self._context.invocation_metadata() or ())
         except ServingError as error:
             self._finish(call, self._error_message(call, error), error)
             return

@@ -30,7 +30,7 @@ from serving.frontends.json_threads import JsonThreads
 from serving.options import FrontendOptions
 from serving.protocol import compression
 from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS
-from serving.protocol.parameters import apply_forwarded_header
+from serving.protocol.parameters import forward_headers
 from serving.protocol.v2_http import (
     DecodedRequest,
     DecodeLimits,
@@ -39,7 +39,7 @@ from serving.protocol.v2_http import (
     json_elements,
     parse_header_length,
 )
-from serving.request import InferenceRequest, request_tag
+from serving.request import request_tag
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
@@ -120,15 +120,8 @@ class InferRoute:
             raise self._too_large(len(body))
         decoded = decode_request(body, header_length, model.spec, version, self._limits)
         if self._forward is not None:
-            self._forward_headers(http, decoded.request)
+            forward_headers(decoded.request, self._forward, http.raw_headers)
         return decoded
-
-    def _forward_headers(self, http: HttpRequest, request: InferenceRequest) -> None:
-        assert self._forward is not None
-        for raw_name, value in http.raw_headers:
-            name = raw_name.decode("latin-1")
-            if self._forward.search(name):
-                apply_forwarded_header(request, name, value.decode("latin-1"))
 
     def _too_large(self, size: int) -> InvalidArgumentError:
         return InvalidArgumentError(

@@ -345,12 +345,19 @@ class HttpServer:
         self._is_idle = asyncio.Event()
         self._sweep_timer: asyncio.TimerHandle | None = None
 
-    async def start(self, address: str, port: int) -> None:
-        """Listen. Raises OSError naming an address that is taken or none of this machine."""
+    async def start(self, address: str, port: int, *, reuse_port: bool = False) -> None:
+        """Listen; with `reuse_port` beside other processes that do so, which share the connections.
+
+        Raises OSError naming an address that is taken or none of this machine.
+        """
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: HttpConnection(self), address, port, backlog=1024
+                lambda: HttpConnection(self),
+                address,
+                port,
+                backlog=1024,
+                reuse_port=reuse_port or None,
             )
         except OSError as error:
             number = error.errno or 0  # negative: from the look-up of a name, not in strerror

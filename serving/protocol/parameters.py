@@ -5,6 +5,9 @@ Source: spec HTTP-035, GRPC-022, SCH-017. Pure; any thread.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.request import InferenceRequest
 from serving.response import ParameterValue
@@ -47,8 +50,26 @@ def apply_parameter(request: InferenceRequest, name: str, value: object) -> None
         request.parameters[name] = custom_value(name, value)
 
 
-def apply_forwarded_header(request: InferenceRequest, name: str, value: str) -> None:
-    """A header that matches the forward pattern becomes a string parameter (HTTP-044)."""
+def forward_headers(
+    request: InferenceRequest,
+    pattern: re.Pattern[str],
+    headers: Iterable[tuple[str | bytes, str | bytes]],
+) -> None:
+    """Headers, or gRPC metadata, whose names match become string parameters. HTTP-044, GRPC-027.
+
+    Raises InvalidArgumentError for a name that is reserved.
+    """
+    for name, value in headers:
+        text = _text(name)
+        if pattern.search(text):
+            _apply_forwarded_header(request, text, _text(value))
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _apply_forwarded_header(request: InferenceRequest, name: str, value: str) -> None:
     if name in RESERVED or name.startswith("triton_"):
         raise InvalidArgumentError(
             f"header '{name}' cannot be forwarded as a request parameter: the name is reserved"

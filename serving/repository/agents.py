@@ -1,8 +1,9 @@
 """Repository agents: code that is asked before a model is loaded and told what became of it.
 
 A config names its agents in `model_repository_agents`; they are called in that order, in a loading
-thread. Built in is `checksum`; others come from Python entry points of the group
-`conch.repository_agents`, each a subclass of `RepositoryAgent`. Source: spec REP-110..113.
+thread. Built in is `checksum`; others come from `<name>/agent.py` in --repoagent-directory, a class
+`Agent`, or from Python entry points of the group `conch.repository_agents`; each is a subclass of
+`RepositoryAgent`. Source: spec REP-110..113, CLI-110.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from serving.config.protobuf import pb
 from serving.errors import InternalError, InvalidArgumentError, ModelLoadError, ServingError
+from serving.plugin_files import find_class
 from serving.repository.checksum import verify
 
 logger = logging.getLogger(__name__)
@@ -95,8 +97,9 @@ class ChecksumAgent(RepositoryAgent):
 
 
 class AgentRegistry:
-    def __init__(self) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
         self._agents: dict[str, RepositoryAgent] = {"checksum": ChecksumAgent()}
+        self._directory = directory
         self._lock = threading.Lock()
 
     def get(self, name: str) -> RepositoryAgent:
@@ -108,20 +111,24 @@ class AgentRegistry:
             return agent
 
     def _make(self, name: str) -> RepositoryAgent:
-        found = entry_points(group=ENTRY_POINT_GROUP, name=name)
-        if not found:
-            there = {*self._agents, *(item.name for item in entry_points(group=ENTRY_POINT_GROUP))}
-            raise InvalidArgumentError(
-                f"unable to find 'libtritonrepoagent_{name}.so' or a Python entry point "
-                f"'{name}' of group {ENTRY_POINT_GROUP} for repo agent '{name}'; there are: "
-                f"{', '.join(sorted(there))}"
-            )
         try:
-            agent = next(iter(found)).load()()
+            kind = find_class(self._directory, name, "agent.py", "Agent")
+            found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+            if kind is None and found:
+                kind = next(iter(found)).load()
+            agent = None if kind is None else kind()
         except Exception as error:
             raise InvalidArgumentError(
                 f"repo agent '{name}' cannot be made: {type(error).__name__}: {error}"
             ) from error
+        if agent is None:
+            there = {*self._agents, *(item.name for item in entry_points(group=ENTRY_POINT_GROUP))}
+            raise InvalidArgumentError(
+                f"unable to find 'libtritonrepoagent_{name}.so', {name}/agent.py in "
+                f"--repoagent-directory, or a Python entry point '{name}' of group "
+                f"{ENTRY_POINT_GROUP} for repo agent '{name}'; there are: "
+                f"{', '.join(sorted(there))}"
+            )
         if not isinstance(agent, RepositoryAgent):
             raise InvalidArgumentError(
                 f"repo agent '{name}' is a {type(agent).__name__}; it must derive from "

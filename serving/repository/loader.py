@@ -69,6 +69,7 @@ class ModelLoader:
         config_name: str = "",
         namespace: str = "",
         gpu_limits: Mapping[int, float] | None = None,
+        agent_directory: Path | None = None,
         on_phase: Callable[[str, int, str], None] = lambda name, version, phase: None,
     ) -> None:
         """`on_phase` hears which model and version is where in its load, e.g. warming up."""
@@ -81,7 +82,7 @@ class ModelLoader:
         self._namespace = namespace
         self._gpu_limits = gpu_limits or {}
         self._on_phase = on_phase
-        self._agents = AgentRegistry()
+        self._agents = AgentRegistry(agent_directory)
         self._ensembles = EnsembleBackend()
 
     def prepare(self, source: Source) -> Prepared:

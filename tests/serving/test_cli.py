@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from serving import cli
-from serving.cli_absent import NOT_YET
+from serving.cli_frontends import NO_EFFECT
 from serving.cli_options import BY_NAME
 from serving.options import CacheOptions, ControlMode, FrontendOptions
 
 REPOSITORY = "--model-repository=/models"
+OPTIONS = (Path(__file__).parents[1] / "data/tritonserver_options.txt").read_text().splitlines()
+"""Every option of tritonserver's --help, and a value that it may have."""
 
 
 def parse(*arguments: str) -> cli.CommandLine:
@@ -129,6 +131,10 @@ def test_logging_options():
             ["--http-restricted-api=health:a=1", "--http-restricted-api=trace,health:b=2"],
             "category 'health' is given twice",
         ),
+        (["--grpc-header-forward-pattern=("], "is not a regular expression"),
+        (["--min-supported-compute-capability=new"], "expects a number from 0 to 1000"),
+        (["--metrics-interval-ms=0"], "expects a number from 1 to"),
+        (["--cuda-virtual-address-size=64"], "expects <gpu>:<bytes>"),
         (["--grpc-use-ssl=true"], "needs --grpc-server-cert and --grpc-server-key"),
         (
             ["--grpc-use-ssl-mutual=true", "--grpc-server-cert=c", "--grpc-server-key=k"],
@@ -173,10 +179,61 @@ def test_same_port_is_fine_when_free_closed_or_on_another_address():
     parse("--http-port=9000", "--grpc-port=9000", "--grpc-address=127.0.0.2")
 
 
-@pytest.mark.parametrize("name", sorted(NOT_YET))
-def test_option_that_we_do_not_have_is_refused_by_name(name: str):
-    with pytest.raises(cli.CommandLineError, match="not supported by this release of Conch yet"):
-        cli.parse([REPOSITORY, f"--{name}=1"])
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.partition(" ")[0])
+def test_every_option_of_tritonserver_is_accepted(option: str):
+    """CLI-010..160: with a value of its kind, after a space; so is --help (CLI-001)."""
+    name, _, value = option.partition(" ")
+    needed = ["--model-control-mode=explicit"] if name == "load-model" else []
+    arguments = [f"--{name}", value] if value else [f"--{name}"]
+
+    line = parse(*needed, *arguments)
+
+    is_told = any(f"--{name} has no effect: " in warning for warning in line.warnings)
+    assert is_told == (name in NO_EFFECT)
+
+
+def test_options_that_conch_does_in_another_way_say_how():
+    """CLI-040, CLI-140, CLI-141, CLI-142, GRPC-041, GRPC-042: accepted, with a warning and why."""
+    for name in NO_EFFECT:
+        assert f"--{name}" in cli.help_text()
+        assert BY_NAME[name].help == f"{NO_EFFECT[name]}."
+
+
+def test_ports_may_be_shared_with_other_servers_where_options_say_so():
+    """CLI-050, GRPC-040: off unless asked for."""
+    assert not parse().frontends.http_reuse_port
+    assert not parse().frontends.grpc.reuse_port
+    line = parse("--reuse-http-port=true", "--reuse-grpc-port=true")
+    assert line.frontends.http_reuse_port
+    assert line.frontends.grpc.reuse_port
+
+
+def test_grpc_options_have_tritonservers_defaults_and_take_other_values():
+    """GRPC-043..046: TLS, compression, keep-alive, connection age."""
+    grpc = parse().frontends.grpc
+    assert (grpc.use_ssl, grpc.use_ssl_mutual, grpc.response_compression_level) == (False, False, 0)
+    assert (grpc.keepalive_time_ms, grpc.keepalive_timeout_ms) == (7_200_000, 20_000)
+    assert not grpc.keepalive_permit_without_calls
+    assert (grpc.max_pings_without_data, grpc.min_recv_ping_interval_ms) == (2, 300_000)
+    assert (grpc.max_ping_strikes, grpc.max_connection_age_s) == (2, 0)
+    assert grpc.max_connection_age_grace_s is None
+
+    grpc = parse(
+        "--grpc-use-ssl-mutual=1",
+        "--grpc-server-cert=c",
+        "--grpc-server-key=k",
+        "--grpc-root-cert=r",
+        "--grpc-infer-response-compression-level=medium",
+        "--grpc-keepalive-time=1000",
+        "--grpc-max-connection-age=60",
+        "--grpc-max-connection-age-grace=5",
+        "--grpc-header-forward-pattern=x-.*",
+    ).frontends.grpc
+    assert grpc.use_ssl  # mutual wins
+    assert grpc.root_cert == Path("r")
+    assert (grpc.response_compression_level, grpc.keepalive_time_ms) == (2, 1000)
+    assert (grpc.max_connection_age_s, grpc.max_connection_age_grace_s) == (60, 5)
+    assert grpc.header_forward_pattern == "x-.*"
 
 
 def test_repository_is_required():
@@ -188,7 +245,7 @@ def test_repository_is_required():
 def test_help_lists_every_option(argument: str):
     assert cli.parse([argument]) is None
     text = cli.help_text()
-    for name in [*BY_NAME, *NOT_YET]:
+    for name in BY_NAME:
         assert f"--{name}" in text
     assert "127.0.0.1" in text
 

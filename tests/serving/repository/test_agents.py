@@ -220,6 +220,23 @@ async def test_rep_112_agent_that_is_not_there_is_told(serve, root, recorder, na
         await server.load_model("m")
 
 
+async def test_cli_110_agents_may_lie_in_a_directory(serve, root, tmp_path):
+    """--repoagent-directory: <agent>/agent.py with a class Agent."""
+    (tmp_path / "agents/mine").mkdir(parents=True)
+    (tmp_path / "agents/mine/agent.py").write_text(RECORDER.replace("Recorder", "Agent"))
+    (tmp_path / "agents/empty").mkdir()
+    (tmp_path / "agents/empty/agent.py").write_text("")
+    write_identity(root, "m", extra=agent("mine"))
+    write_identity(root, "n", extra=agent("empty"))
+    server = await serve(root, repoagent_directory=tmp_path / "agents")
+
+    await server.load_model("m")
+    with pytest.raises(ModelLoadError, match="'empty' has no class Agent in agent.py"):
+        await server.load_model("n")
+
+    assert (await server.infer_async(identity_request("m"))).error is None
+
+
 async def test_rep_110_agents_are_called_in_order_of_the_config(serve, root, recorder):
     write_identity(root, "m", extra=agents_of(agent("recorder", id="1"), agent("recorder", id="2")))
     server = await serve(root)
