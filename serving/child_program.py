@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -38,6 +38,8 @@ class Interpreter:
     """A script that bash sources first; empty for none."""
     is_own_version: bool = True
     """It can use the packages that lie beside the core."""
+    lease: object = field(default=None, compare=False, repr=False)
+    """Keeps the environment from being removed as long as somebody holds this object."""
 
 
 def command(module: str, *arguments: object, interpreter: Interpreter | None = None) -> list[str]:

@@ -8,20 +8,18 @@ Blocks; loading threads of the worker only. Source: spec PB-060, PB-061, BE-010.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
 import json
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from serving.backends.base import ModelContext
+from serving.backends.python import settings
+from serving.backends.python.environment_cache import EnvironmentCache, Lease
 from serving.child_program import Interpreter, without_own_settings
 from serving.errors import ModelLoadError
 
@@ -32,7 +30,6 @@ REQUIREMENTS = "requirements.txt"
 BACKEND_ARCHIVE = "pb_exec_env_model.py.tar.gz"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _STUB = "triton_python_backend_stub"
-_READY = ".conch-ready"
 _PROBE_S = 60.0
 _BUILD_S = 3600.0
 _MIN_VERSION = (3, 11)
@@ -64,15 +61,17 @@ def prepare(context: ModelContext, tell: Tell) -> Interpreter | None:
     named = context.spec.parameters.get(PARAMETER, "")
     if named:
         path = _resolve(named, context)
-        return _interpreter(path if path.is_dir() else _unpacked(path, context, tell), context)
+        if path.is_dir():
+            return _interpreter(path, None, context)
+        return _interpreter(*_unpacked(path, context, tell), context)
     if context.runtime_directory is not None:
         archive = context.runtime_directory / BACKEND_ARCHIVE
         if archive.is_file():
-            return _interpreter(_unpacked(archive, context, tell), context)
+            return _interpreter(*_unpacked(archive, context, tell), context)
     for folder in (context.version_directory, context.model_directory):
         requirements = folder / REQUIREMENTS
         if requirements.is_file():
-            return _interpreter(_built(requirements, context, tell), context)
+            return _interpreter(*_built(requirements, context, tell), context)
     return None
 
 
@@ -98,7 +97,7 @@ def _resolve(named: str, context: ModelContext) -> Path:
     return path
 
 
-def _interpreter(directory: Path, context: ModelContext) -> Interpreter:
+def _interpreter(directory: Path, lease: Lease | None, context: ModelContext) -> Interpreter:
     python = directory / "bin" / "python"
     if not python.is_file():
         raise _refused(
@@ -119,7 +118,8 @@ def _interpreter(directory: Path, context: ModelContext) -> Interpreter:
             f"{sys.version_info[1]}, so it needs packages of its own: install {', '.join(lacks)} "
             "there",
         )
-    return Interpreter(str(python), str(activate) if activate.is_file() else "", is_own)
+    script = str(activate) if activate.is_file() else ""
+    return Interpreter(str(python), script, is_own, lease)
 
 
 def _probe(python: Path, context: ModelContext) -> tuple[tuple[int, ...], list[str]]:
@@ -133,7 +133,7 @@ def _probe(python: Path, context: ModelContext) -> tuple[tuple[int, ...], list[s
     return tuple(version), list(lacks)
 
 
-def _unpacked(archive: Path, context: ModelContext, tell: Tell) -> Path:
+def _unpacked(archive: Path, context: ModelContext, tell: Tell) -> tuple[Path, Lease]:
     status = archive.stat()
     key = f"archive {archive.resolve()} {status.st_mtime_ns} {status.st_size}"
 
@@ -151,7 +151,7 @@ def _unpacked(archive: Path, context: ModelContext, tell: Tell) -> Path:
     return _cached(key, fill, context, tell, f"unpacking {archive.name}")
 
 
-def _built(requirements: Path, context: ModelContext, tell: Tell) -> Path:
+def _built(requirements: Path, context: ModelContext, tell: Tell) -> tuple[Path, Lease]:
     wheels = [
         f"{item.name} {item.stat().st_mtime_ns} {item.stat().st_size}"
         for item in sorted(requirements.parent.rglob("*.whl"))
@@ -169,31 +169,20 @@ def _built(requirements: Path, context: ModelContext, tell: Tell) -> Path:
 
 def _cached(
     key: str, fill: Callable[[Path], None], context: ModelContext, tell: Tell, what: str
-) -> Path:
+) -> tuple[Path, Lease]:
     """The directory for the key; `fill` makes it unless it has been made."""
     root = cache_directory(context)
-    target = root / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def make(target: Path) -> None:
+        logger.info("%s: %s", context.spec.name, what, extra={"model": context.spec.name})
+        fill(target)
+
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        if (target / _READY).exists():
-            return target
-        tell()
-        with _locked(target.with_suffix(".lock")):
-            if not (target / _READY).exists():
-                logger.info("%s: %s", context.spec.name, what, extra={"model": context.spec.name})
-                shutil.rmtree(target, ignore_errors=True)  # left by one that did not finish
-                fill(target)
-                (target / _READY).touch()
+        return EnvironmentCache(root, settings.keep_days(context.backend_config)).get(
+            key, make, tell
+        )
     except OSError as error:
         raise _refused(context, f"its environment cannot be made in {root}: {error}") from error
-    return target
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _run(command: list[str], directory: Path, context: ModelContext) -> None:
