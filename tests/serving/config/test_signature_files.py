@@ -171,6 +171,7 @@ def test_an_archive_of_compiled_code_tells_nothing(tmp_path):
         (model_bytes.zipped({"n/models/model.json": "{}"}), "cannot be read"),
         (model_bytes.zipped({"n/models/model.json": "["}), "cannot be read"),
     ],
+    ids=["no zip", "no member", "no program", "half a program"],
 )
 def test_what_is_no_pt2_archive_is_refused(tmp_path, content, words):
     with pytest.raises(InvalidArgumentError, match=words):
