@@ -9,6 +9,7 @@ spec ORT-01..17, AUT-03.
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ from serving.errors import (
 from serving.request import InferenceRequest
 
 Array = NDArray[np.generic]
+_SOURCE_PLACE = re.compile(r"\S+\.(?:h|cc|cpp|cu|cuh):\d+ (?:\w+ )?\S+\([^)]*\)(?: const)? ?")
+"""`/onnxruntime_src/.../element_wise_ops.h:563 void onnxruntime::Init(ptrdiff_t, ptrdiff_t) `"""
 _BF16_ONNX_TYPE = 16
 _CUDA = "CUDAExecutionProvider"
 _OPENVINO = "OpenVINOExecutionProvider"
@@ -358,8 +361,12 @@ def _array_of(value: Any) -> Array:
 
 
 def _cause(error: Exception) -> str:
-    """The runtime's text without its prefix: `[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : ...`."""
+    """The runtime's text without its code and the places in its sources."""
     text = str(error)
-    if text.startswith("[ONNXRuntimeError]"):
+    if text.startswith("[ONNXRuntimeError]"):  # ... : 2 : INVALID_ARGUMENT : text
         text = text.split(" : ", 3)[-1]
+    place = _SOURCE_PLACE.search(text)
+    if place is not None:
+        _, _, told = text[place.end() :].rpartition(" was false. ")
+        text = text[: place.start()] + (told or text[place.end() :])
     return text.strip()
