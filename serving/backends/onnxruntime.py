@@ -27,23 +27,18 @@ from serving.backends.base import (
     Placement,
     TensorInstance,
 )
-from serving.backends.onnxruntime_options import (
-    SessionSettings,
-    default_max_batch_size,
-    read_settings,
-)
+from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
+from serving.backends.onnxruntime_options import SessionSettings, read_settings
 from serving.backends.onnxruntime_signature import OnnxSignature, OnnxTensor, check, complete
 from serving.backends.runtimes import require
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.signature import read_onnx_signature
-from serving.config.validate_model import escapes
 from serving.errors import (
     BackendError,
     ErrorCode,
     FailureReason,
     InvalidArgumentError,
     ModelLoadError,
-    UnsupportedError,
     error_from_code,
 )
 from serving.request import InferenceRequest
@@ -77,7 +72,7 @@ class OnnxRuntimeBackend(Backend):
         complete(context.config, _signature(session, path), default_batch_size)
 
     def load(self, context: ModelContext) -> LoadedModel:
-        _refuse_unsupported(context)
+        refuse_decoupled(context)
         model = _OnnxModel(context, _model_path(context), read_settings(context))
         groups = context.spec.instance_groups
         wanted = {_device_of(group.kind, gpu) for group in groups for gpu in (group.gpus or (0,))}
@@ -258,33 +253,10 @@ def _require_provider(name: str, why: str) -> None:
         )
 
 
-def _refuse_unsupported(context: ModelContext) -> None:
-    spec = context.spec
-    if spec.is_decoupled:
-        raise UnsupportedError(
-            "model_transaction_policy.decoupled is for backends that may answer more than once; "
-            "onnxruntime answers once: remove it"
-        )
-
-
 def _model_path(context: ModelContext) -> Path:
-    filename = context.config.default_model_filename or OnnxRuntimeBackend.default_model_filename
-    if escapes(filename):
-        raise ModelLoadError(
-            f"default_model_filename '{filename}' lies outside model directory: name a file in the "
-            "version folder"
-        )
-    path = context.version_directory / filename
+    path = model_path(context, OnnxRuntimeBackend.default_model_filename, may_be_directory=True)
     # A model with external data may be a folder of that name with the file inside.
-    inner = path / filename
-    if path.is_dir() and inner.is_file():
-        return inner
-    if not path.is_file():
-        raise ModelLoadError(
-            f"unable to find '{context.version}/{filename}' for model '{context.config.name}': put "
-            "the model file there, or name it in default_model_filename"
-        )
-    return path
+    return path / path.name if path.is_dir() else path
 
 
 def _signature(session: Any, path: Path) -> OnnxSignature:

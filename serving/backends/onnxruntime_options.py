@@ -14,8 +14,6 @@ from serving.config.protobuf import pb
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError, UnsupportedError
 
-DEFAULT_MAX_BATCH_SIZE = 4
-
 _GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 0: "ORT_ENABLE_ALL", 1: "ORT_ENABLE_EXTENDED"}
 _GRAPH_OFF = "ORT_DISABLE_ALL"
 _CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
@@ -76,17 +74,6 @@ def read_settings(context: ModelContext) -> SessionSettings:
         openvino_options=openvino,
         custom_op_libraries=_libraries(context),
     )
-
-
-def default_max_batch_size(backend_config: Mapping[str, str]) -> int:
-    """What auto-complete gives a model that can batch. Raises InvalidArgumentError."""
-    key = "default-max-batch-size"
-    text = backend_config.get(key, str(DEFAULT_MAX_BATCH_SIZE))
-    if not text.isdigit():
-        raise InvalidArgumentError(
-            f"backend config '{key}' is '{text}': it must be a whole number, 0 or more"
-        )
-    return int(text)
 
 
 class _Parameters:

@@ -1,0 +1,56 @@
+"""What backends that read one file have in common: where it lies, how large a batch, one answer.
+
+Load threads enter; looks at the names of files only. Source: spec AUT-08, CFG-014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from serving.backends.base import ModelContext
+from serving.config.compare import DEFAULT_MAX_BATCH_SIZE
+from serving.config.validate_model import escapes
+from serving.errors import InvalidArgumentError, ModelLoadError, UnsupportedError
+
+
+def model_path(context: ModelContext, default: str, *, may_be_directory: bool = False) -> Path:
+    """The model's file, or folder, in its version directory.
+
+    Raises: ModelLoadError with the path that was looked for.
+    """
+    filename = context.config.default_model_filename or default
+    if escapes(filename):
+        raise ModelLoadError(
+            f"default_model_filename '{filename}' lies outside model directory: name a file in the "
+            "version folder"
+        )
+    path = context.version_directory / filename
+    if not (path.exists() if may_be_directory else path.is_file()):
+        raise ModelLoadError(
+            f"unable to find '{context.version}/{filename}' for model '{context.config.name}': put "
+            "the model file there, or name it in default_model_filename"
+        )
+    return path
+
+
+def default_max_batch_size(
+    backend_config: Mapping[str, str], default: int = DEFAULT_MAX_BATCH_SIZE
+) -> int:
+    """What auto-complete gives a model that can batch. Raises InvalidArgumentError."""
+    key = "default-max-batch-size"
+    text = backend_config.get(key, str(default))
+    if not text.isdigit():
+        raise InvalidArgumentError(
+            f"backend config '{key}' is '{text}': it must be a whole number, 0 or more"
+        )
+    return int(text)
+
+
+def refuse_decoupled(context: ModelContext) -> None:
+    """Raises UnsupportedError for a config that lets the model answer more than once."""
+    if context.spec.is_decoupled:
+        raise UnsupportedError(
+            "model_transaction_policy.decoupled is for backends that may answer more than once; "
+            f"{context.spec.backend} answers once: remove it"
+        )
