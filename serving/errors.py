@@ -86,6 +86,11 @@ class BackendError(InternalError):
     failure_reason = FailureReason.BACKEND
 
 
+class InstanceLostError(BackendError):
+    """The instance cannot execute again, say because its GPU context is lost: its host says so, and
+    starts it anew where it can (PT-28)."""
+
+
 class ModelLoadError(InvalidArgumentError):
     """A load failed; the message names phase, file and cause."""
 
