@@ -11,13 +11,19 @@ from pathlib import Path
 from serving.backends.base import ModelContext
 from serving.config.compare import DEFAULT_MAX_BATCH_SIZE
 from serving.config.validate_model import escapes
-from serving.errors import InvalidArgumentError, ModelLoadError, UnsupportedError
+from serving.errors import (
+    InvalidArgumentError,
+    ModelLoadError,
+    UnavailableError,
+    UnsupportedError,
+)
 
 
 def model_path(context: ModelContext, default: str, *, may_be_directory: bool = False) -> Path:
     """The model's file, or folder, in its version directory.
 
-    Raises: ModelLoadError with the path that was looked for.
+    Raises: UnavailableError with the path that was looked for (PT-29), ModelLoadError for a name
+    that leads out of the folder.
     """
     filename = context.config.default_model_filename or default
     if escapes(filename):
@@ -27,19 +33,17 @@ def model_path(context: ModelContext, default: str, *, may_be_directory: bool = 
         )
     path = context.version_directory / filename
     if not (path.exists() if may_be_directory else path.is_file()):
-        raise ModelLoadError(
+        raise UnavailableError(
             f"unable to find '{context.version}/{filename}' for model '{context.config.name}': put "
             "the model file there, or name it in default_model_filename"
         )
     return path
 
 
-def default_max_batch_size(
-    backend_config: Mapping[str, str], default: int = DEFAULT_MAX_BATCH_SIZE
-) -> int:
+def default_max_batch_size(backend_config: Mapping[str, str]) -> int:
     """What auto-complete gives a model that can batch. Raises InvalidArgumentError."""
     key = "default-max-batch-size"
-    text = backend_config.get(key, str(default))
+    text = backend_config.get(key, str(DEFAULT_MAX_BATCH_SIZE))
     if not text.isdigit():
         raise InvalidArgumentError(
             f"backend config '{key}' is '{text}': it must be a whole number, 0 or more"
