@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from serving.config.compare import fill_from_signature, with_values_of_model
-from serving.config.compare_torch import named_as_configured
+from serving.config.compare_pt2 import named_as_configured, with_ordinal_names
 from serving.config.complete import complete, fill_identity
 from serving.config.findings import Finding, Severity
 from serving.config.format import to_pbtxt
@@ -177,12 +177,13 @@ def _check_parsed(
     signatures = _check_files(report, scanned, check)
     check.file_signature = newest = next(iter(signatures.values()), None)
     if isinstance(newest, Signature):
-        check.signature = newest
-        if newest.is_positional:
-            check.signature = named_as_configured(newest, effective)
-        elif not terms.strict:
-            taken = fill_from_signature(effective, newest)
+        named = newest if newest.call_spec is None else with_ordinal_names(newest)
+        if not terms.strict:
+            taken = fill_from_signature(effective, named)
             origins |= dict.fromkeys(taken, "model")
+        check.signature = (
+            newest if newest.call_spec is None else named_as_configured(newest, effective)
+        )
     filled = complete(
         effective, name=terms.name, model_directory=scanned.path, gpu_count=terms.gpu_count or 0
     )

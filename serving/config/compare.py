@@ -32,7 +32,7 @@ def fill_from_signature(
 ) -> list[str]:
     """What auto-complete takes from the model file. Returns the field paths that it filled."""
     filled: list[str] = []
-    if signature.is_positional or (config.input and config.output):
+    if config.input and config.output:
         return filled
     if config.max_batch_size == 0 and signature.can_batch:
         config.max_batch_size = default_max_batch_size

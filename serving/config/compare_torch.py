@@ -1,52 +1,16 @@
-"""Config beside PyTorch files: names by convention, numbers of arguments and results (PT-02..10).
+"""Config beside TorchScript: names by convention, numbers of arguments and results (PT-02..06).
 
 Pure functions; any thread.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 from serving.config.compare import CODE, inputs_by_server
-from serving.config.protobuf import pb
 from serving.config.report import Report
-from serving.config.signature import Signature, TensorSignature
 from serving.config.signature_torch import Argument, ModuleSignature
+from serving.config.torch_call_spec import ordinal_of as ordinal_of
 
-_ORDINAL = re.compile(r".+__(\d+)")
-_POSITIONAL = re.compile(r"(?:ARGS|RESULT)\[(\d+)\]")
 _TENSOR_KINDS = frozenset({"Tensor", "List[str]"})
-
-
-def named_as_configured(signature: Signature, config: pb.ModelConfig) -> Signature:
-    """The signature with the names that the config uses for its positions."""
-    inputs = [item.name for item in config.input]
-    outputs = [item.name for item in config.output]
-    return replace(
-        signature,
-        inputs=_renamed(signature.inputs, [*inputs, *sorted(inputs_by_server(config))]),
-        outputs=_renamed(signature.outputs, outputs),
-    )
-
-
-def _renamed(tensors: tuple[TensorSignature, ...], names: list[str]) -> tuple[TensorSignature, ...]:
-    found = list(tensors)
-    for name in names:
-        index = _position(name, tensors)
-        if index is not None and index < len(found):
-            found[index] = replace(found[index], name=name)
-    return tuple(found)
-
-
-def _position(name: str, tensors: tuple[TensorSignature, ...]) -> int | None:
-    match = _ORDINAL.fullmatch(name) or _POSITIONAL.fullmatch(name)
-    if match:
-        return int(match.group(1))
-    if name == "RESULT":
-        return 0
-    bare = name.removeprefix("KWARGS[").removesuffix("]")
-    return next((index for index, item in enumerate(tensors) if item.name == bare), None)
 
 
 def compare_module(report: Report, module: ModuleSignature, file: str) -> None:
@@ -130,10 +94,11 @@ def _compare_positions(
     report: Report, kind: str, names: list[str], count: int, says: str, file: str
 ) -> None:
     """Names like INPUT__0 give the position; where one name does not, the order does."""
-    matches = [_ORDINAL.fullmatch(name) for name in names]
+    ordinals = [ordinal_of(name) for name in names]
+    has_ordinals = None not in ordinals
     positions = [
-        int(match.group(1)) if match and all(matches) else index
-        for index, match in enumerate(matches)
+        ordinal if ordinal is not None and has_ordinals else index
+        for index, ordinal in enumerate(ordinals)
     ]
     for index, position in enumerate(positions):
         if position >= count:

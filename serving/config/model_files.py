@@ -9,23 +9,21 @@ from pathlib import Path
 
 from serving.config.backend_files import ModelFile, model_file
 from serving.config.compare import CODE, compare
-from serving.config.compare_torch import compare_module, named_as_configured
+from serving.config.compare_pt2 import compare_call, compare_compiled, named_as_configured
+from serving.config.compare_torch import compare_module
 from serving.config.findings import Finding, Severity
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature import Signature, read_onnx_signature
 from serving.config.signature_openvino import read_openvino_signature
+from serving.config.signature_pt2 import CompiledProgram, read_pt2_signature
 from serving.config.signature_tensorflow import DEFAULT_SIGNATURE, read_savedmodel_signature
-from serving.config.signature_torch import (
-    ModuleSignature,
-    read_exported_signature,
-    read_torchscript_signature,
-)
+from serving.config.signature_torch import ModuleSignature, read_torchscript_signature
 from serving.config.signature_trees import FILENAMES, TreeSignature, read_tree_signature
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
 
-FileSignature = Signature | ModuleSignature | TreeSignature
+FileSignature = Signature | ModuleSignature | CompiledProgram | TreeSignature
 
 
 def expected_file(config: pb.ModelConfig) -> ModelFile | None:
@@ -65,7 +63,7 @@ def _read(config: pb.ModelConfig, known: ModelFile, path: Path) -> FileSignature
         wanted = _parameter(config, "TF_SIGNATURE_DEF") or DEFAULT_SIGNATURE
         return read_savedmodel_signature(path, wanted)
     if known.platform == "torch_aoti":
-        return read_exported_signature(path)
+        return read_pt2_signature(path)
     if known.backend == "pytorch":
         return read_torchscript_signature(path)
     if known.backend == "fil":
@@ -94,7 +92,10 @@ def compare_with_config(report: Report, signature: FileSignature, file: str) -> 
         compare_module(report, signature, file)
     elif isinstance(signature, TreeSignature):
         _compare_trees(report, signature, file)
-    elif signature.is_positional:
+    elif isinstance(signature, CompiledProgram):
+        compare_compiled(report, signature, file)
+    elif signature.call_spec is not None:
+        compare_call(report, signature.call_spec, file)
         compare(report, named_as_configured(signature, report.config), file)
     else:
         compare(report, signature, file)

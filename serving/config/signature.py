@@ -10,6 +10,7 @@ import mmap
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving.config.torch_call_spec import CallSpec
 from serving.config.wire import Buffer, WireError, fields
 from serving.datatypes import BY_NAME, DataType
 from serving.errors import InvalidArgumentError
@@ -59,11 +60,13 @@ class Signature:
     """Tensor -> type that no request can carry, e.g. sequence."""
     external_files: tuple[str, ...] = ()
     """Weights beside the model file."""
-    is_positional: bool = False
-    """True: names in a config follow a convention; the file's own names tell the order only."""
+    call_spec: CallSpec | None = None
+    """Of a PT2 archive: names in a config follow one of its conventions."""
 
     @property
     def can_batch(self) -> bool:
+        if self.call_spec is not None and self.call_spec.nested:
+            return False
         tensors = (*self.inputs, *self.outputs)
         return bool(tensors) and all(item.can_batch for item in tensors)
 

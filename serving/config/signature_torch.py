@@ -1,41 +1,23 @@
-"""What PyTorch files say about the forward method of their module, read without PyTorch.
+"""What TorchScript files say about the forward method of their module, read without PyTorch.
 
-A TorchScript file (.pt) tells the names and kinds of the arguments and the number of results; an
-exported program (.pt2) tells data types and shapes too. Both are zip archives of which only small
-members are read; nothing is unpickled. Any thread; blocks on the disk.
+They tell the names and kinds of the arguments and the number of results. A file is a zip archive of
+which only small members are read; nothing is unpickled. Any thread; blocks on the disk.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import pickletools
 import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from serving.config import syntax
-from serving.config.signature import Signature, TensorSignature
-from serving.datatypes import BY_NAME
 from serving.errors import InvalidArgumentError
 
 _MAX_MEMBER_BYTES = 64 * 1024 * 1024
 _LFS_POINTER = b"version https://git-lfs"
-_SCALAR_TYPES = {
-    1: "UINT8",
-    2: "INT8",
-    3: "INT16",
-    4: "INT32",
-    5: "INT64",
-    6: "FP16",
-    7: "FP32",
-    8: "FP64",
-    12: "BOOL",
-    13: "BF16",
-    28: "UINT16",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +41,7 @@ class ModuleSignature:
 
 def read_torchscript_signature(path: Path) -> ModuleSignature:
     """Raises: InvalidArgumentError naming the file and why it is not a TorchScript module."""
-    with _archive(path, "TorchScript module") as archive:
+    with open_archive(path, "TorchScript module") as archive:
         root = _root(archive, "/data.pkl")
         if not any(name.startswith(f"{root}/code/") for name in archive.namelist()):
             raise InvalidArgumentError(
@@ -67,9 +49,9 @@ def read_torchscript_signature(path: Path) -> ModuleSignature:
                 f"module: save it with torch.jit.save"
             )
         try:
-            module, name = _class_of(archive.read(_small(archive, f"{root}/data.pkl")))
+            module, name = _class_of(archive.read(small_member(archive, f"{root}/data.pkl")))
             file = f"{root}/code/{module.replace('.', '/')}.py"
-            code = archive.read(_small(archive, file)).decode()
+            code = archive.read(small_member(archive, file)).decode()
             return _forward(code, name)
         except (KeyError, ValueError, SyntaxError) as error:
             raise InvalidArgumentError(
@@ -77,32 +59,8 @@ def read_torchscript_signature(path: Path) -> ModuleSignature:
             ) from error
 
 
-def read_exported_signature(path: Path) -> Signature | None:
-    """Of an exported program (.pt2); None where the archive holds compiled code only.
-
-    Raises: InvalidArgumentError naming the file and why it is not a PT2 archive.
-    """
-    with _archive(path, "PT2 archive") as archive:
-        names = archive.namelist()
-        programs = [
-            name
-            for name in names
-            if name.endswith("serialized_exported_program.json")
-            or re.search(r"(?:^|/)models/[^/]+\.json$", name)
-        ]
-        if not programs:
-            if not any("aotinductor" in name or name.endswith("archive_format") for name in names):
-                raise InvalidArgumentError(f"'{path}' is not a PT2 archive: it holds no program")
-            return None
-        try:
-            return _exported(json.loads(archive.read(_small(archive, programs[0]))))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidArgumentError(
-                f"'{path}' holds an exported program that cannot be read: {error!r}"
-            ) from error
-
-
-def _archive(path: Path, what: str) -> zipfile.ZipFile:
+def open_archive(path: Path, what: str) -> zipfile.ZipFile:
+    """Raises: InvalidArgumentError naming the file and why it is no archive."""
     try:
         with path.open("rb") as file:
             start = file.read(len(_LFS_POINTER))
@@ -126,7 +84,7 @@ def _root(archive: zipfile.ZipFile, member: str) -> str:
     )
 
 
-def _small(archive: zipfile.ZipFile, name: str) -> str:
+def small_member(archive: zipfile.ZipFile, name: str) -> str:
     """The member's name, if it may be read whole."""
     if archive.getinfo(name).file_size > _MAX_MEMBER_BYTES:
         raise ValueError(f"its member '{name}' is too large")
@@ -179,40 +137,3 @@ def _count(result: ast.expr | None) -> int | None:
     if result.value.id == "Tuple":
         return len(result.slice.elts) if isinstance(result.slice, ast.Tuple) else 1
     return 1 if ast.unparse(result) == "List[str]" else None
-
-
-def _exported(program: dict[str, Any]) -> Signature:
-    module = program["graph_module"]
-    values = module["graph"]["tensor_values"]
-    unsupported: dict[str, str] = {}
-    inputs = [
-        spec["user_input"]["arg"]["as_tensor"]["name"]
-        for spec in module["signature"]["input_specs"]
-        if "as_tensor" in spec.get("user_input", {}).get("arg", {})
-    ]
-    outputs = [
-        spec["user_output"]["arg"]["as_tensor"]["name"]
-        for spec in module["signature"]["output_specs"]
-        if "as_tensor" in spec.get("user_output", {}).get("arg", {})
-    ]
-    return Signature(
-        tuple(_exported_tensors(inputs, values, unsupported)),
-        tuple(_exported_tensors(outputs, values, unsupported)),
-        unsupported=unsupported,
-        is_positional=True,
-    )
-
-
-def _exported_tensors(
-    names: list[str], values: dict[str, Any], unsupported: dict[str, str]
-) -> list[TensorSignature]:
-    tensors = []
-    for name in names:
-        meta = values[name]
-        datatype = _SCALAR_TYPES.get(meta["dtype"])
-        if datatype is None:
-            unsupported[name] = f"scalar type {meta['dtype']}"
-        else:
-            shape = tuple(int(size.get("as_int", -1)) for size in meta["sizes"])
-            tensors.append(TensorSignature(name, BY_NAME[datatype], shape))
-    return tensors

@@ -118,6 +118,29 @@ def torchscript(arguments: str = "x: Tensor", result: str = "Tensor") -> bytes:
     )
 
 
+LEAF = None
+
+
+def treespec(structure: object) -> str:
+    """A call specification as PyTorch writes it, of nested lists (tuples), dicts and LEAF."""
+    return json.dumps([1, _node(structure)])
+
+
+def _node(structure: object) -> dict[str, object]:
+    if structure is LEAF:
+        return {"type": None, "context": None, "children_spec": []}
+    if isinstance(structure, dict):
+        children = [_node(item) for item in structure.values()]
+        keys = json.dumps(list(structure))
+        return {"type": "builtins.dict", "context": keys, "children_spec": children}
+    assert isinstance(structure, list)
+    children = [_node(item) for item in structure]
+    return {"type": "builtins.tuple", "context": "null", "children_spec": children}
+
+
+LEAF_SPEC = treespec(LEAF)
+
+
 def exported_program(sizes: list[dict[str, object]], dtype: int = 7) -> bytes:
     def user(kind: str, name: str) -> dict[str, object]:
         return {kind: {"arg": {"as_tensor": {"name": name}}}}
@@ -140,9 +163,30 @@ def exported_program(sizes: list[dict[str, object]], dtype: int = 7) -> bytes:
                     "add": {"dtype": 7, "sizes": sizes},
                 }
             },
+            "module_call_graph": [
+                {
+                    "signature": {
+                        "in_spec": treespec([[LEAF], {"mask": LEAF}]),
+                        "out_spec": LEAF_SPEC,
+                    }
+                }
+            ],
         }
     }
     return zipped({"net/models/model.json": json.dumps(program), "net/archive_format": "pt2"})
+
+
+def compiled_program(name: str, source: str, metadata: dict[str, str]) -> bytes:
+    """An archive of AOTInductor without its machine code."""
+    folder = f"{name}/data/aotinductor/model"
+    return zipped(
+        {
+            f"{folder}/c1.wrapper.cpp": source,
+            f"{folder}/c1.wrapper.so": b"\x7fELF",
+            f"{folder}/c1.wrapper_metadata.json": json.dumps(metadata),
+            f"{name}/archive_format": "pt2",
+        }
+    )
 
 
 # -- trees

@@ -193,16 +193,6 @@ def test_exported_programs_are_compared_by_position(tmp_path, config, expected):
     assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
 
 
-def test_exported_programs_do_not_fill_a_config(tmp_path):
-    """AUT-07."""
-    content = model_bytes.exported_program([{"as_int": 4}])
-
-    check = check_model(model(tmp_path, "model.pt2", content, PT2))
-
-    assert {item.code for item in errors_of(check.findings)} >= {"AUT-07"}
-    assert not check.effective.input
-
-
 def fil(model_type, dims="[7]", out="[1]", more=""):
     return (
         f'backend: "fil"\nmax_batch_size: 64\n'

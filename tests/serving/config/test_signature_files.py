@@ -7,12 +7,9 @@ import json
 import pytest
 
 from serving.config.signature_openvino import read_openvino_signature
+from serving.config.signature_pt2 import read_pt2_signature
 from serving.config.signature_tensorflow import read_savedmodel_signature
-from serving.config.signature_torch import (
-    Argument,
-    read_exported_signature,
-    read_torchscript_signature,
-)
+from serving.config.signature_torch import Argument, read_torchscript_signature
 from serving.config.signature_trees import read_tree_signature
 from serving.errors import InvalidArgumentError
 from tests.serving.config import model_bytes
@@ -150,17 +147,11 @@ def test_an_exported_program_tells_types_and_shapes(tmp_path):
     sizes = [{"as_expr": {"expr_str": "s0"}}, {"as_int": 4}]
     file = put(tmp_path, "model.pt2", model_bytes.exported_program(sizes))
 
-    signature = read_exported_signature(file)
+    signature = read_pt2_signature(file)
 
-    assert signature.is_positional
-    assert shown(signature.inputs) == [("x", "FP32", [-1, 4]), ("mask", "BOOL", [-1])]
-    assert shown(signature.outputs) == [("add", "FP32", [-1, 4])]
-
-
-def test_an_archive_of_compiled_code_tells_nothing(tmp_path):
-    content = model_bytes.zipped({"net/data/aotinductor/model/x.so": b""})
-
-    assert read_exported_signature(put(tmp_path, "model.pt2", content)) is None
+    inputs = [("ARGS[0]", "FP32", [-1, 4]), ("KWARGS[mask]", "BOOL", [-1])]
+    assert shown(signature.inputs) == inputs
+    assert shown(signature.outputs) == [("RESULT", "FP32", [-1, 4])]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +166,7 @@ def test_an_archive_of_compiled_code_tells_nothing(tmp_path):
 )
 def test_what_is_no_pt2_archive_is_refused(tmp_path, content, words):
     with pytest.raises(InvalidArgumentError, match=words):
-        read_exported_signature(put(tmp_path, "model.pt2", content))
+        read_pt2_signature(put(tmp_path, "model.pt2", content))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +215,7 @@ def test_a_missing_file_is_told_for_each_kind(tmp_path):
         read_openvino_signature,
         read_savedmodel_signature,
         read_torchscript_signature,
-        read_exported_signature,
+        read_pt2_signature,
         lambda path: read_tree_signature(path, "lightgbm"),
     ):
         with pytest.raises(InvalidArgumentError, match="cannot be read"):
