@@ -11,6 +11,7 @@ from pathlib import Path
 
 from serving.config.compare import fill_from_signature, with_values_of_model
 from serving.config.compare_pt2 import named_as_configured, with_ordinal_names
+from serving.config.compare_trees import check_tree_config, tree_tensors
 from serving.config.complete import complete, fill_identity
 from serving.config.findings import Finding, Severity
 from serving.config.format import to_pbtxt
@@ -27,6 +28,7 @@ from serving.config.python_source import check_python_source
 from serving.config.repair import Edit
 from serving.config.report import Available, Report
 from serving.config.signature import Signature
+from serving.config.signature_trees import TreeSignature
 from serving.config.validate import validate
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
@@ -184,6 +186,13 @@ def _check_parsed(
         check.signature = (
             newest if newest.call_spec is None else named_as_configured(newest, effective)
         )
+    elif isinstance(newest, TreeSignature):
+        check.signature = tree_tensors(effective, newest)
+        if check.signature is not None and not terms.strict:
+            taken = fill_from_signature(effective, check.signature)
+            origins |= dict.fromkeys(taken, "model")
+    if effective.backend == "fil":
+        check_tree_config(report)
     filled = complete(
         effective, name=terms.name, model_directory=scanned.path, gpu_count=terms.gpu_count or 0
     )

@@ -11,6 +11,7 @@ from serving.config.backend_files import ModelFile, model_file
 from serving.config.compare import CODE, compare
 from serving.config.compare_pt2 import compare_call, compare_compiled, named_as_configured
 from serving.config.compare_torch import compare_module
+from serving.config.compare_trees import compare_trees, parameters_of
 from serving.config.findings import Finding, Severity
 from serving.config.protobuf import pb
 from serving.config.report import Report
@@ -19,7 +20,7 @@ from serving.config.signature_openvino import read_openvino_signature
 from serving.config.signature_pt2 import CompiledProgram, read_pt2_signature
 from serving.config.signature_tensorflow import DEFAULT_SIGNATURE, read_savedmodel_signature
 from serving.config.signature_torch import ModuleSignature, read_torchscript_signature
-from serving.config.signature_trees import FILENAMES, TreeSignature, read_tree_signature
+from serving.config.signature_trees import TreeSignature, read_tree_signature
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
 
@@ -31,8 +32,8 @@ def expected_file(config: pb.ModelConfig) -> ModelFile | None:
     if config.backend == "pytorch" and config.runtime:
         return None
     if config.backend == "fil":
-        filename = FILENAMES.get(_parameter(config, "model_type"))
-        return ModelFile("fil", "", filename, is_inferred=False) if filename else None
+        trees = parameters_of(config)
+        return ModelFile("fil", "", trees.filename, is_inferred=False) if trees else None
     return model_file(config.backend, config.platform)
 
 
@@ -67,7 +68,8 @@ def _read(config: pb.ModelConfig, known: ModelFile, path: Path) -> FileSignature
     if known.backend == "pytorch":
         return read_torchscript_signature(path)
     if known.backend == "fil":
-        return read_tree_signature(path, _parameter(config, "model_type"))
+        trees = parameters_of(config)
+        return read_tree_signature(path, trees.model_type) if trees else None
     return None
 
 
@@ -91,7 +93,7 @@ def compare_with_config(report: Report, signature: FileSignature, file: str) -> 
     if isinstance(signature, ModuleSignature):
         compare_module(report, signature, file)
     elif isinstance(signature, TreeSignature):
-        _compare_trees(report, signature, file)
+        compare_trees(report, signature, file)
     elif isinstance(signature, CompiledProgram):
         compare_compiled(report, signature, file)
     elif signature.call_spec is not None:
@@ -99,34 +101,3 @@ def compare_with_config(report: Report, signature: FileSignature, file: str) -> 
         compare(report, named_as_configured(signature, report.config), file)
     else:
         compare(report, signature, file)
-
-
-def _compare_trees(report: Report, trees: TreeSignature, file: str) -> None:
-    """FIL takes one row of features for each item of the batch."""
-    objective = f", objective {trees.objective}" if trees.objective else ""
-    classes = f"{trees.classes} classes" if trees.classes > 1 else "one score"
-    words = f"{trees.features} features, {classes}{objective}"
-    report.note("input", f"{file} says: {words}", code=CODE)
-    for index, item in enumerate(report.config.input):
-        dims = list(item.dims)
-        if dims and dims[-1] not in (-1, trees.features):
-            report.warning(
-                f"input[{index}].dims",
-                f"input '{item.name}': the config says {dims}, {file} was trained on "
-                f"{trees.features} features",
-                f"write dims: [{trees.features}]",
-                code=CODE,
-                edit=report.mend.replace_value(f"input[{index}].dims", f"[{trees.features}]"),
-            )
-    has_classes = _parameter(report.config, "predict_proba").casefold() in ("true", "1")
-    for index, output in enumerate(report.config.output[:1]):
-        dims = list(output.dims)
-        expected = max(2, trees.classes)
-        if has_classes and dims and dims[-1] not in (-1, expected):
-            report.warning(
-                f"output[{index}].dims",
-                f"output '{output.name}': the config says {dims}, {file} tells {expected} classes",
-                f"write dims: [{expected}]",
-                code=CODE,
-                edit=report.mend.replace_value(f"output[{index}].dims", f"[{expected}]"),
-            )

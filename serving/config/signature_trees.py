@@ -1,6 +1,7 @@
-"""What XGBoost and LightGBM files say about features and classes. Any thread; blocks on the disk.
+"""What files of tree models say about features and classes. Any thread; blocks on the disk.
 
-The formats: XGBoost JSON and UBJSON, LightGBM text. Trees themselves are skipped.
+The formats: XGBoost JSON and UBJSON, LightGBM text, Treelite checkpoints of version 4. Trees
+themselves are skipped.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ MAX_BYTES = 256 * 1024 * 1024
 _HEADER_BYTES = 256 * 1024
 _NUMBERS = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}
 _MAX_DEPTH = 64
+_LIGHTGBM_CLASSIFIERS = frozenset({"binary", "multiclass", "multiclassova", "cross_entropy"})
+_TREELITE_CLASSIFIERS = (0, 2)
+"""Task types of Treelite's header: binary classification, multi-class classification."""
+_MAX_TARGETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,9 @@ class TreeSignature:
     classes: int
     """1 for regression and for binary classification with one score."""
     objective: str = ""
+    targets: int = 1
+    """More than 1 for a model that predicts several values of each row."""
+    is_classifier: bool = False
 
 
 def read_tree_signature(path: Path, model_type: str) -> TreeSignature | None:
@@ -40,7 +48,12 @@ def read_tree_signature(path: Path, model_type: str) -> TreeSignature | None:
 
     Raises: InvalidArgumentError naming the file and why it is not such a model.
     """
-    readers = {"xgboost_json": _xgboost_json, "xgboost_ubj": _xgboost_ubj, "lightgbm": _lightgbm}
+    readers = {
+        "xgboost_json": _xgboost_json,
+        "xgboost_ubj": _xgboost_ubj,
+        "lightgbm": _lightgbm,
+        "treelite_checkpoint": _treelite,
+    }
     reader = readers.get(model_type)
     if reader is None:
         return None
@@ -67,7 +80,14 @@ def _xgboost(model: Any) -> TreeSignature:
     parameters = learner["learner_model_param"]
     objective = learner.get("objective", {}).get("name", "")
     classes = int(parameters.get("num_class", "0"))
-    return TreeSignature(int(parameters["num_feature"]), max(1, classes), objective)
+    targets = int(parameters.get("num_target", "1"))
+    return TreeSignature(
+        int(parameters["num_feature"]),
+        max(1, classes),
+        objective,
+        max(1, targets),
+        objective.startswith(("binary:", "multi:")),
+    )
 
 
 def _lightgbm(path: Path) -> TreeSignature:
@@ -78,7 +98,28 @@ def _lightgbm(path: Path) -> TreeSignature:
     values = dict(line.partition("=")[::2] for line in header.splitlines() if "=" in line)
     objective = values.get("objective", "").partition(" ")[0]
     return TreeSignature(
-        int(values["max_feature_idx"]) + 1, max(1, int(values["num_class"])), objective
+        int(values["max_feature_idx"]) + 1,
+        max(1, int(values["num_class"])),
+        objective,
+        is_classifier=objective in _LIGHTGBM_CLASSIFIERS,
+    )
+
+
+def _treelite(path: Path) -> TreeSignature | None:
+    """The head of a checkpoint: version, two types, counts, task, classes of each target."""
+    head = struct.Struct("<3i2BQi2Bi")
+    with path.open("rb") as file:
+        major, _, _, _, _, _, features, task, _, targets = head.unpack(file.read(head.size))
+        if major == 3:
+            return None  # of an older layout, which Treelite still reads
+        if major != 4 or features < 1 or not 1 <= targets <= _MAX_TARGETS:
+            raise ValueError("it does not start like one of version 4")
+        count = struct.unpack("<Q", file.read(8))[0]
+        if count != targets:
+            raise ValueError(f"it names {targets} targets and the classes of {count}")
+        classes = struct.unpack(f"<{targets}i", file.read(4 * targets))
+    return TreeSignature(
+        features, max(1, *classes), targets=targets, is_classifier=task in _TREELITE_CLASSIFIERS
     )
 
 

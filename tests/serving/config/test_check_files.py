@@ -213,12 +213,12 @@ PROBABILITIES = 'parameters { key: "predict_proba" value { string_value: "true" 
         (
             "xgboost.json",
             fil("xgboost_json", "[8]"),
-            ["warning 3 input 'input__0': the config says [8], 1/xgboost.json was trained on 7"],
+            ["error 3 input 'input__0': the config says [8], 1/xgboost.json was trained on 7"],
         ),
         (
             "xgboost.json",
             fil("xgboost_json", out="[2]", more=PROBABILITIES),
-            ["warning 4 output 'output__0': the config says [2], 1/xgboost.json tells 3 classes"],
+            ["error 4 output 'output__0': the config says [2], 1/xgboost.json tells 3 classes"],
         ),
         ("other.json", fil("xgboost_json"), ["error 0 version 1 has no 'xgboost.json'"]),
     ],

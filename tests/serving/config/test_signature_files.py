@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from serving.config.signature_torch import Argument, read_torchscript_signature
 from serving.config.signature_trees import read_tree_signature
 from serving.errors import InvalidArgumentError
 from tests.serving.config import model_bytes
+
+TREES = Path(__file__).parents[2] / "data" / "trees"
 
 
 def put(tmp_path, name, content):
@@ -199,6 +202,8 @@ def test_trees_tell_features_and_classes(tmp_path, model_type, content, classes)
         ("xgboost_ubj", b"?"),
         ("lightgbm", "pickle"),
         ("lightgbm", "tree\nnum_class=1\n"),
+        ("treelite_checkpoint", b"?"),
+        ("treelite_checkpoint", b"\x05" + bytes(60)),
     ],
 )
 def test_what_is_no_tree_model_is_refused(tmp_path, model_type, content):
@@ -206,8 +211,26 @@ def test_what_is_no_tree_model_is_refused(tmp_path, model_type, content):
         read_tree_signature(put(tmp_path, "model", content), model_type)
 
 
-def test_treelite_checkpoints_are_not_read(tmp_path):
-    assert read_tree_signature(put(tmp_path, "c.tl", b"?"), "treelite_checkpoint") is None
+@pytest.mark.parametrize(
+    ("name", "features", "classes", "is_classifier"),
+    [
+        ("xgboost_binary", 5, 1, True),
+        ("sklearn_three", 5, 3, True),
+        ("sklearn_regression", 5, 1, False),
+    ],
+)
+def test_treelite_checkpoints_tell_features_and_classes(name, features, classes, is_classifier):
+    path = TREES / name / "checkpoint.tl"
+
+    trees = read_tree_signature(path, "treelite_checkpoint")
+
+    found = (trees.features, trees.classes, trees.is_classifier)
+    assert found == (features, classes, is_classifier)
+
+
+def test_checkpoints_of_treelite_3_are_left_to_treelite(tmp_path):
+    old = put(tmp_path, "c.tl", b"\x03\0\0\0\x09" + bytes(60))
+    assert read_tree_signature(old, "treelite_checkpoint") is None
 
 
 def test_a_missing_file_is_told_for_each_kind(tmp_path):

@@ -1,0 +1,296 @@
+"""The FIL backend: forests of XGBoost, LightGBM and scikit-learn, run by Treelite on the CPU.
+
+One model for a version, read once and shared by its instances: it is never written to, and predict
+runs without the GIL. The only file that imports treelite, and only when a model needs it. Load
+threads enter the backend and the model; an instance belongs to its thread. Names, parameters and
+shapes after Triton's FIL backend. Source: spec FIL-01..03.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.backends.base import (
+    Backend,
+    LoadedModel,
+    ModelContext,
+    ModelInstance,
+    Placement,
+    TensorInstance,
+)
+from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
+from serving.backends.runtimes import require
+from serving.config.compare import fill_from_signature
+from serving.config.decode import InstanceKind, ModelSpec
+from serving.config.signature_trees import TreeSignature, read_tree_signature
+from serving.config.tree_outputs import (
+    INPUT,
+    OUTPUT,
+    SHAP_OUTPUT,
+    WITHOUT_EFFECT,
+    TreeParameters,
+    gives_label,
+    gives_probabilities,
+    output_width,
+    read_tree_parameters,
+    tensors_of,
+)
+from serving.errors import (
+    BackendError,
+    ErrorCode,
+    FailureReason,
+    InvalidArgumentError,
+    ModelLoadError,
+    UnsupportedError,
+    error_from_code,
+)
+
+Array = NDArray[np.generic]
+logger = logging.getLogger(__name__)
+
+_FLOATS = ("FP32", "FP64")
+_CLASSIFIERS = (0, 2)
+"""Task types of Treelite: binary classification, multi-class classification."""
+_ROWS_PER_THREAD = 512
+"""Fewer rows are done sooner than a second thread is woken."""
+_NOISE = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: .*?: (?=\S))?")
+"""What Treelite puts before its words: time, place in its sources, condition."""
+_JSON_START = b"{"
+
+
+class FilBackend(Backend):
+    name = "fil"
+
+    def auto_complete(self, context: ModelContext) -> None:
+        if context.config.input and context.config.output:
+            return
+        parameters = read_tree_parameters(context.spec.parameters)
+        trees = _signature(_read(model_path(context, parameters.filename), parameters))
+        rows = default_max_batch_size(context.backend_config)
+        tensors = tensors_of(trees, parameters)
+        fill_from_signature(context.config, tensors, default_max_batch_size=rows)
+
+    def load(self, context: ModelContext) -> LoadedModel:
+        refuse_decoupled(context)
+        spec = context.spec
+        parameters = read_tree_parameters(spec.parameters)
+        for name in WITHOUT_EFFECT.keys() & spec.parameters.keys():
+            logger.info(
+                "parameter without effect model=%s parameter=%s: %s",
+                spec.name,
+                name,
+                WITHOUT_EFFECT[name],
+            )
+        if any(group.kind is InstanceKind.GPU for group in spec.instance_groups):
+            raise UnsupportedError(
+                f"model '{spec.name}' asks for KIND_GPU, and the fil backend runs trees on the "
+                "CPU: write KIND_CPU or KIND_AUTO in instance_group"
+            )
+        model = _read(model_path(context, parameters.filename), parameters)
+        _check(spec, _signature(model), parameters)
+        return _Trees(context, model, parameters)
+
+
+class _Trees(LoadedModel):
+    def __init__(self, context: ModelContext, model: Any, parameters: TreeParameters) -> None:
+        self._context = context
+        self._model = model
+        self._parameters = parameters
+
+    def create_instance(self, placement: Placement) -> ModelInstance:
+        cores = len(placement.cpu_cores or os.sched_getaffinity(0))
+        return _TreeInstance(self._context, self._model, self._parameters, cores)
+
+    def unload(self) -> None:
+        self._model = None
+
+
+class _TreeInstance(TensorInstance):
+    def __init__(
+        self, context: ModelContext, model: Any, parameters: TreeParameters, cores: int
+    ) -> None:
+        super().__init__(context)
+        self._model = model
+        self._predict = _treelite().gtil.predict
+        self._trees = trees = _signature(model)
+        self._thread_count = parameters.thread_count
+        self._cores = cores
+        self._dtype = context.spec.outputs[OUTPUT].datatype.dtype
+        self._form = _form(trees, parameters)
+
+    def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
+        given = inputs[INPUT]
+        rows = given if given.ndim == 2 else given.reshape(1, -1)
+        if rows.shape[1] != self._trees.features:
+            # Treelite would read past the row, or take what is not there as missing.
+            text = (
+                f"input '{INPUT}' of model '{self._spec.name}' has {rows.shape[1]} features in a "
+                f"row, the model was trained on {self._trees.features}"
+            )
+            raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
+        if not len(rows):
+            raise BackendError(f"model '{self._spec.name}' was given no rows")
+        scores = self._predict(self._model, rows, nthread=self._threads(len(rows)))
+        values = self._form(scores).astype(self._dtype, copy=False)
+        # FIL drops dimensions of one element: a score or a label for each row is a flat tensor.
+        if values.shape[1] == 1:
+            values = values[:, 0]
+        elif given.ndim == 1:
+            values = values[0]
+        return {OUTPUT: values}
+
+    def _threads(self, rows: int) -> int:
+        if self._thread_count is not None:
+            return self._thread_count or self._cores
+        return max(1, min(self._cores, rows // _ROWS_PER_THREAD))
+
+
+def _treelite() -> Any:
+    return require("treelite", backend="fil", install="pip install 'conch[fil]'")
+
+
+def _read(path: Path, parameters: TreeParameters) -> Any:
+    """Raises: ModelLoadError naming the file and why it is no such model."""
+    treelite = _treelite()
+    kind = parameters.model_type
+    _check_kind(path, kind)
+    frontend = treelite.frontend
+    unknown = parameters.allows_unknown_fields
+    readers: Mapping[str, Callable[[], Any]] = {
+        "xgboost": lambda: frontend.load_xgboost_model_legacy_binary(path),
+        "xgboost_json": lambda: frontend.load_xgboost_model(
+            path, format_choice="json", allow_unknown_field=unknown
+        ),
+        "xgboost_ubj": lambda: frontend.load_xgboost_model(
+            path, format_choice="ubjson", allow_unknown_field=unknown
+        ),
+        "lightgbm": lambda: frontend.load_lightgbm_model(path),
+        "treelite_checkpoint": lambda: treelite.Model.deserialize(path),
+    }
+    try:
+        return readers[kind]()
+    except Exception as error:
+        raise _not_such(path, kind, _cause(error)) from error
+
+
+def _check_kind(path: Path, kind: str) -> None:
+    """Says what Treelite leaves unsaid, or prints past the log."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    if kind == "xgboost" and start.startswith(_JSON_START):
+        newer = "xgboost_json" if start[1:] in (b'"', b" ", b"\n", b"\r", b"\t") else "xgboost_ubj"
+        raise _not_such(path, kind, f"it is one of {newer}: set parameter model_type to that")
+    if kind == "xgboost_ubj":
+        try:
+            read_tree_signature(path, kind)
+        except InvalidArgumentError as error:
+            raise _not_such(path, kind, error.message.rpartition(" model: ")[2]) from error
+
+
+def _not_such(path: Path, kind: str, cause: str) -> ModelLoadError:
+    return ModelLoadError(f"{path.parent.name}/{path.name} is no model of type {kind}: {cause}")
+
+
+def _cause(error: Exception) -> str:
+    """The first line of the library's text, without places in its sources."""
+    line = _NOISE.sub("", str(error).partition("\n")[0]).strip()
+    if not line or line.startswith("basic_string"):
+        return "the file is damaged, or of another type"
+    return line[:300]
+
+
+def _signature(model: Any) -> TreeSignature:
+    header = model.get_header_accessor()
+    task = int(header.get_field("task_type")[0])
+    return TreeSignature(
+        int(model.num_feature),
+        max(int(count) for count in header.get_field("num_class")),
+        targets=int(header.get_field("num_target")[0]),
+        is_classifier=task in _CLASSIFIERS,
+    )
+
+
+def _check(spec: ModelSpec, trees: TreeSignature, parameters: TreeParameters) -> None:
+    """Raises: InvalidArgumentError or UnsupportedError where config and model disagree."""
+    _check_names(spec)
+    given, told = spec.inputs[INPUT], spec.outputs[OUTPUT]
+    for tensor in (given, told):
+        if tensor.datatype.name not in _FLOATS:
+            raise InvalidArgumentError(
+                f"'{tensor.name}' of model '{spec.name}' is {tensor.datatype.config_name} in the "
+                "config: trees take and give TYPE_FP32 or TYPE_FP64"
+            )
+    dims = given.dims if given.reshape is None else given.reshape
+    if dims[-1:] not in ((-1,), (trees.features,)) or (spec.has_batch_axis and len(dims) > 1):
+        raise InvalidArgumentError(
+            f"input '{INPUT}' of model '{spec.name}' has dims {list(dims)} in the config, and the "
+            f"model was trained on {trees.features} features: write dims: [{trees.features}]"
+        )
+    width = output_width(trees, parameters)
+    dims = told.dims if told.reshape is None else told.reshape
+    if any(dim not in (1, -1, width) for dim in dims) or (width > 1 and dims[-1:] == (1,)):
+        raise InvalidArgumentError(
+            f"output '{OUTPUT}' of model '{spec.name}' has dims {list(dims)} in the config, and "
+            f"the model gives {_said(trees, parameters)}: write dims: [{width}]"
+        )
+
+
+def _check_names(spec: ModelSpec) -> None:
+    if SHAP_OUTPUT in spec.outputs:
+        raise UnsupportedError(
+            f"model '{spec.name}' has an output '{SHAP_OUTPUT}': the library that runs trees here, "
+            "Treelite, computes no SHAP values; remove the output, and ask the library that "
+            "trained the model for them"
+        )
+    if set(spec.inputs) != {INPUT} or set(spec.outputs) != {OUTPUT}:
+        raise InvalidArgumentError(
+            f"model '{spec.name}' has inputs {sorted(spec.inputs)} and outputs "
+            f"{sorted(spec.outputs)}: models of the fil backend have one input '{INPUT}' and one "
+            f"output '{OUTPUT}'"
+        )
+
+
+def _said(trees: TreeSignature, parameters: TreeParameters) -> str:
+    if gives_probabilities(trees, parameters):
+        return f"the probabilities of {max(2, trees.classes)} classes"
+    if gives_label(trees, parameters):
+        return "the number of a class"
+    count = trees.classes * trees.targets
+    return "one score" if count == 1 else f"{count} scores"
+
+
+def _form(trees: TreeSignature, parameters: TreeParameters) -> Callable[[Array], Array]:
+    """From Treelite's [rows, targets, classes] to the [rows, width] that the config asks for."""
+    if gives_probabilities(trees, parameters):
+        return _each_class if trees.classes > 1 else _both_classes
+    if not gives_label(trees, parameters):
+        return _flat
+    if trees.classes > 1:
+        return _best_class
+    threshold = parameters.threshold
+    return lambda scores: scores[:, 0] > threshold  # type: ignore[operator]
+
+
+def _flat(scores: Array) -> Array:
+    return scores.reshape(len(scores), -1)
+
+
+def _each_class(scores: Array) -> Array:
+    return scores[:, 0]
+
+
+def _both_classes(scores: Array) -> Array:
+    second: NDArray[np.floating[Any]] = scores[:, 0]  # type: ignore[assignment]
+    return np.concatenate([1 - second, second], axis=1)
+
+
+def _best_class(scores: Array) -> Array:
+    return np.argmax(scores[:, 0], axis=1, keepdims=True)  # type: ignore[no-any-return]
