@@ -1,21 +1,28 @@
 """Client shared memory: regions that callers on this machine register, and tensors in them.
 
-A region is read and written through its file descriptor, never mapped: a client that shrinks the
-object, or changes it while the model runs, can harm its own answer only. That costs one copy on
-each side, far less than a socket does. Loop thread, except `read` and `write`, which any thread may
-call. Source: spec HTTP-041, HTTP-100..104, GRPC-013, GRPC-014; decision: docs/adr/0014.
+A region of system memory is read and written through its file descriptor, never mapped; one of CUDA
+memory by copies (`serving.cuda_memory`). A client that shrinks the object, or changes it while the
+model runs, can harm its own answer only. That costs one copy on each side, far less than a socket
+does. Loop thread, except `read` and `write`, which any thread may call.
+Source: spec HTTP-041, HTTP-100..104, GRPC-013, GRPC-014; decision: docs/adr/0014.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from serving.cuda_driver import CudaError
+from serving.cuda_memory import CudaMemory, CudaOpener, check_registration
 from serving.errors import (
     AlreadyExistsError,
     InternalError,
@@ -23,6 +30,7 @@ from serving.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from serving.repository.load_threads import LoadThreads
 
 _OBJECTS = Path("/dev/shm")  # noqa: S108 - where Linux has them, and no temporary file
 _RESERVED_PREFIX = "triton_python_backend_shm_region_"
@@ -32,19 +40,12 @@ _OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Why an object cannot be opened that no client is to blame for."""
 
 
-class Region:
-    """One registered shared memory object. It stays open while a request still uses it."""
+class Region(ABC):
+    """Memory that is registered under a name. It stays open while a request still uses it."""
 
-    def __init__(self, name: str, key: str, offset: int, byte_size: int, descriptor: int) -> None:
+    def __init__(self, name: str, byte_size: int) -> None:
         self.name = name
-        self.key = key
-        self.offset = offset
         self.byte_size = byte_size
-        self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)
-
-    def __repr__(self) -> str:
-        return f"<Region {self.name!r} key={self.key!r} {self.offset}+{self.byte_size}>"
 
     def part(self, offset: int, byte_size: int, tensor: str) -> RegionPart:
         """Raises InvalidArgumentError where the part leaves the region."""
@@ -54,6 +55,28 @@ class Region:
                 f"{byte_size} bytes at {offset}, the region has {self.byte_size} bytes"
             )
         return RegionPart(self, offset, byte_size)
+
+    @abstractmethod
+    def read(self, offset: int, byte_size: int) -> bytearray:
+        """Raises InvalidArgumentError where the client has taken the memory away."""
+
+    @abstractmethod
+    def write(self, offset: int, data: memoryview) -> None:
+        """Raises InvalidArgumentError, likewise."""
+
+
+class SystemRegion(Region):
+    """A shared memory object."""
+
+    def __init__(self, name: str, key: str, offset: int, byte_size: int, descriptor: int) -> None:
+        super().__init__(name, byte_size)
+        self.key = key
+        self.offset = offset
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+
+    def __repr__(self) -> str:
+        return f"<SystemRegion {self.name!r} key={self.key!r} {self.offset}+{self.byte_size}>"
 
     def read(self, offset: int, byte_size: int) -> bytearray:
         data = bytearray(byte_size)
@@ -83,6 +106,36 @@ class Region:
             done += moved
 
 
+class CudaRegion(Region):
+    """Memory of a GPU."""
+
+    def __init__(self, name: str, device_id: int, byte_size: int, memory: CudaMemory) -> None:
+        super().__init__(name, byte_size)
+        self.device_id = device_id
+        self._memory = memory
+
+    def __repr__(self) -> str:
+        return f"<CudaRegion {self.name!r} device={self.device_id} {self.byte_size}>"
+
+    def read(self, offset: int, byte_size: int) -> bytearray:
+        try:
+            return self._memory.read(offset, byte_size)
+        except CudaError as error:
+            raise self._gone(error) from error
+
+    def write(self, offset: int, data: memoryview) -> None:
+        try:
+            self._memory.write(offset, data)
+        except CudaError as error:
+            raise self._gone(error) from error
+
+    def _gone(self, error: CudaError) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"CUDA shared memory region '{self.name}' cannot be used any more: {error}; keep its "
+            "memory allocated until it is unregistered, and register it anew"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class RegionPart:
     """Where one tensor lies, or goes: bytes counted from the start of the region."""
@@ -105,12 +158,18 @@ class RegionPart:
         self.region.write(self.offset, view)
 
 
+Kind = type[SystemRegion] | type[CudaRegion]
+AnyRegion = TypeVar("AnyRegion", SystemRegion, CudaRegion)
+_WORDS: Mapping[type[Region], str] = {SystemRegion: "system", CudaRegion: "cuda"}
+
+
 class ClientMemory:
     """The regions of one server, by name."""
 
     def __init__(self, *, is_allowed: bool = False) -> None:
         self.is_allowed = is_allowed
         self._regions: dict[str, Region] = {}
+        self._cuda = CudaOpener()
 
     def __repr__(self) -> str:
         return f"<ClientMemory allowed={self.is_allowed} regions={sorted(self._regions)}>"
@@ -126,19 +185,14 @@ class ClientMemory:
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Raises: AlreadyExistsError, InvalidArgumentError, InternalError."""
         self.check_allowed("system")
-        if name in self._regions:
-            raise AlreadyExistsError(
-                f"shared memory region '{name}' already in manager: unregister it first"
-            )
-        if not name:
-            raise InvalidArgumentError("a shared memory region must have a name")
+        self._check_name(name)
         if byte_size <= 0 or offset < 0 or offset + byte_size > _MAX_OFFSET:
             raise InvalidArgumentError(
                 f"Invalid args: shared memory region '{name}' has offset {offset} and byte_size "
                 f"{byte_size}; byte_size must be positive and both must fit an int64"
             )
         descriptor = _open(name, key)
-        region = Region(name, key, offset, byte_size, descriptor)
+        region = SystemRegion(name, key, offset, byte_size, descriptor)
         size = os.fstat(descriptor).st_size
         if size < offset + byte_size:
             raise InvalidArgumentError(
@@ -147,19 +201,49 @@ class ClientMemory:
             )
         self._regions[name] = region
 
-    def unregister(self, name: str = "") -> None:
-        """One region, or with an empty name all. One that is not there is no mistake."""
-        self.check_allowed("system")
-        if name:
-            self._regions.pop(name, None)
-        else:
-            self._regions.clear()
+    async def register_cuda(self, name: str, handle: bytes, device: int, byte_size: int) -> None:
+        """Raises: AlreadyExistsError, InvalidArgumentError, UnavailableError.
 
-    def regions(self, name: str = "") -> Sequence[Region]:
-        """All, or the one of that name. Raises NotFoundError."""
+        The first region of a device takes some tenths of a second: a thread opens it.
+        """
+        self.check_allowed("cuda")
+        self._check_name(name)
+        check_registration(name, handle, device, byte_size)
+        loop = asyncio.get_running_loop()
+        opening = partial(self._cuda.open, name, handle, device, byte_size)
+        memory = await loop.run_in_executor(LoadThreads("cuda"), opening)
+        self._check_name(name)
+        self._regions[name] = CudaRegion(name, device, byte_size, memory)
+
+    def _check_name(self, name: str) -> None:
+        if name in self._regions:
+            raise AlreadyExistsError(
+                f"shared memory region '{name}' already in manager: unregister it first"
+            )
         if not name:
-            return list(self._regions.values())
-        return [self._region(name)]
+            raise InvalidArgumentError("a shared memory region must have a name")
+
+    def unregister(self, kind: Kind, name: str = "") -> None:
+        """One region of the kind, or with an empty name all; one that is not there is no mistake.
+
+        Raises UnsupportedError.
+        """
+        self.check_allowed(_WORDS[kind])
+        for region in list(self._regions.values()):
+            if isinstance(region, kind) and name in ("", region.name):
+                del self._regions[region.name]
+
+    def regions(self, kind: type[AnyRegion], name: str = "") -> list[AnyRegion]:
+        """All of the kind, or the one of that name. Raises NotFoundError."""
+        of_kind = [region for region in self._regions.values() if isinstance(region, kind)]
+        found = [region for region in of_kind if name in ("", region.name)]
+        if name and not found:
+            other = self._regions.get(name)
+            raise NotFoundError(
+                f"Unable to find {_WORDS[kind]} shared memory region: '{name}'"
+                + ("" if other is None else f", which is {_WORDS[type(other)]} shared memory")
+            )
+        return found
 
     def part(self, parameters: Mapping[str, object], tensor: str) -> RegionPart:
         """The part that a tensor's parameters name: shared_memory_region, _offset, _byte_size.
@@ -183,7 +267,7 @@ class ClientMemory:
         if region is None:
             off = "; client shared memory is off (--allow-client-shm=false)"
             off = "" if self.is_allowed else off
-            raise NotFoundError(f"Unable to find system shared memory region: '{name}'{off}")
+            raise NotFoundError(f"Unable to find shared memory region: '{name}'{off}")
         return region
 
 

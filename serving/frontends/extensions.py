@@ -1,18 +1,15 @@
-"""Triton extensions that concern the process and not a model: logging, CUDA shared memory, which
-models can be traced.
+"""Triton extensions that concern the process and not a model: logging, which models can be traced.
 
-What both HTTP and gRPC say about them; loop thread.
-Source: spec HTTP-090, HTTP-017, GRPC-014, GRPC-016.
+What both HTTP and gRPC say about them; loop thread. Source: spec HTTP-090, GRPC-016.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from serving import logging_setup
-from serving.client_memory import ClientMemory
 from serving.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -63,18 +60,3 @@ def check_traced_model(server: ModelServer, name: str) -> None:
         server.is_model_ready(name)
     except NotFoundError:
         raise InvalidArgumentError(f"Request for unknown model : {name}") from None
-
-
-def check_cuda_region(name: str) -> None:
-    """Status of one CUDA region. Raises NotFoundError: none can be registered."""
-    if name:
-        raise NotFoundError(f"Unable to find cuda shared memory region: '{name}'")
-
-
-def refuse_cuda_region(memory: ClientMemory) -> NoReturn:
-    """Raises: UnsupportedError where client shared memory is off, else InvalidArgumentError."""
-    memory.check_allowed("cuda")
-    raise InvalidArgumentError(
-        "GPUs not supported: CUDA shared memory regions cannot be registered in this release; use "
-        "system shared memory, or send tensors in the request"
-    )

@@ -23,6 +23,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from serving.client_memory import ClientMemory, CudaRegion, SystemRegion
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.frontends import extensions
 from serving.frontends.grpc_parsing import refuse_malformed
@@ -34,7 +35,6 @@ from serving.protocol.status import grpc_details, grpc_status
 from serving.response import InferenceResponse
 
 if TYPE_CHECKING:
-    from serving.client_memory import ClientMemory
     from serving.server import ModelServer
     from serving.tracing.tracer import Tracer
 
@@ -245,7 +245,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     @_answers_errors
     async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
         message = pb.SystemSharedMemoryStatusResponse()
-        for region in self._memory.regions(request.name):
+        for region in self._memory.regions(SystemRegion, request.name):
             target = message.regions[region.name]
             target.name, target.key = region.name, region.key
             target.offset, target.byte_size = region.offset, region.byte_size
@@ -258,21 +258,27 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     @_answers_errors
     async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        self._memory.unregister(request.name)
+        self._memory.unregister(SystemRegion, request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
     @_answers_errors
     async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:
-        extensions.check_cuda_region(request.name)
-        return pb.CudaSharedMemoryStatusResponse()
+        message = pb.CudaSharedMemoryStatusResponse()
+        for region in self._memory.regions(CudaRegion, request.name):
+            target = message.regions[region.name]
+            target.name, target.device_id = region.name, region.device_id
+            target.byte_size = region.byte_size
+        return message
 
     @_answers_errors
     async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:
-        extensions.refuse_cuda_region(self._memory)
+        name, device = request.name, request.device_id
+        await self._memory.register_cuda(name, request.raw_handle, device, request.byte_size)
+        return pb.CudaSharedMemoryRegisterResponse()
 
     @_answers_errors
     async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
-        self._memory.check_allowed("cuda")
+        self._memory.unregister(CudaRegion, request.name)
         return pb.CudaSharedMemoryUnregisterResponse()
 
     @_answers_errors

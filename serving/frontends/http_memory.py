@@ -5,10 +5,11 @@ Transport-neutral, loop thread. Source: spec HTTP-014..017, HTTP-100..104.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from serving.client_memory import ClientMemory, CudaRegion, SystemRegion
+from serving.cuda_memory import decode_handle
 from serving.errors import InvalidArgumentError, NotFoundError
-from serving.frontends import extensions
 from serving.frontends.http_messages import (
     Handler,
     HttpRequest,
@@ -17,9 +18,7 @@ from serving.frontends.http_messages import (
     json_members,
     json_response,
 )
-
-if TYPE_CHECKING:
-    from serving.client_memory import ClientMemory
+from serving.frontends.http_tasks import ReplyTasks
 
 
 class MemoryRoutes:
@@ -27,6 +26,7 @@ class MemoryRoutes:
 
     def __init__(self, memory: ClientMemory) -> None:
         self._memory = memory
+        self._tasks = ReplyTasks()
 
     def methods(self, kind: str, verb: str) -> dict[bytes, Handler]:
         """Method -> handler of /v2/{kind}sharedmemory[/region/NAME]/{verb}."""
@@ -49,16 +49,13 @@ class MemoryRoutes:
                 "offset": region.offset,
                 "byte_size": region.byte_size,
             }
-            for region in self._memory.regions(name)
+            for region in self._memory.regions(SystemRegion, name)
         ]
         reply(json_response(rows))
 
     def _register(self, request: HttpRequest, reply: Reply, name: str, version: int) -> None:
         self._memory.check_allowed("system")
-        if not name:
-            raise NotFoundError(
-                "a region must be named: /v2/systemsharedmemory/region/<name>/register"
-            )
+        _check_named(name, "system")
         members = json_members(request)
         key = members.get("key")
         if not isinstance(key, str):
@@ -71,19 +68,36 @@ class MemoryRoutes:
         reply(HttpResponse(200))
 
     def _unregister(self, request: HttpRequest, reply: Reply, name: str, version: int) -> None:
-        self._memory.unregister(name)
+        self._memory.unregister(SystemRegion, name)
         reply(HttpResponse(200))
 
     def _cuda_status(self, request: HttpRequest, reply: Reply, name: str, version: int) -> None:
-        extensions.check_cuda_region(name)
-        reply(json_response([]))
+        rows = [
+            {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
+            for region in self._memory.regions(CudaRegion, name)
+        ]
+        reply(json_response(rows))
 
     def _cuda_register(self, request: HttpRequest, reply: Reply, name: str, version: int) -> None:
-        extensions.refuse_cuda_region(self._memory)
+        self._memory.check_allowed("cuda")
+        _check_named(name, "cuda")
+        members = json_members(request)
+        shared = members.get("raw_handle")
+        handle = decode_handle(name, shared.get("b64") if isinstance(shared, dict) else None)
+        device = _integer(members, "device_id", name)
+        size = _integer(members, "byte_size", name)
+        self._tasks.run(self._memory.register_cuda(name, handle, device, size), reply)
 
     def _cuda_unregister(self, request: HttpRequest, reply: Reply, name: str, version: int) -> None:
-        self._memory.check_allowed("cuda")
+        self._memory.unregister(CudaRegion, name)
         reply(HttpResponse(200))
+
+
+def _check_named(name: str, kind: str) -> None:
+    if not name:
+        raise NotFoundError(
+            f"a region must be named: /v2/{kind}sharedmemory/region/<name>/register"
+        )
 
 
 def _integer(members: dict[str, Any], name: str, region: str) -> int:

@@ -1,39 +1,32 @@
 """The model repository extension over HTTP: index, load, unload. Loop thread.
 
-Loads and unloads take seconds, so each runs as a Task; a client that goes away does not stop it.
+Loads and unloads take seconds, so each runs as a Task.
 Source: spec HTTP-010 to HTTP-013, REP-050 and REP-080.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import logging
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from serving.errors import InvalidArgumentError, ServingError
+from serving.errors import InvalidArgumentError
 from serving.frontends.http_messages import (
     HttpRequest,
-    HttpResponse,
     Reply,
-    error_response,
     json_members,
     json_response,
-    text_error,
 )
+from serving.frontends.http_tasks import ReplyTasks
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
-
-logger = logging.getLogger(__name__)
 
 
 class RepositoryRoutes:
     def __init__(self, server: ModelServer) -> None:
         self._server = server
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = ReplyTasks()
 
     def index(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
         ready = json_members(request).get("ready", False)
@@ -66,7 +59,7 @@ class RepositoryRoutes:
                     f"unrecognized load parameter '{name}'; known are 'config' and 'file:<path>'"
                 )
         call = self._server.load_model(model, config_override=config, files=files or None)
-        self._run(call, reply)
+        self._tasks.run(call, reply)
 
     def unload(self, request: HttpRequest, reply: Reply, model: str, version: int) -> None:
         unload_dependents = False
@@ -77,24 +70,7 @@ class RepositoryRoutes:
                 raise InvalidArgumentError("unload parameter 'unload_dependents' must be a bool")
             unload_dependents = value
         call = self._server.unload_model(model, unload_dependents=unload_dependents)
-        self._run(call, reply)
-
-    def _run(self, call: Coroutine[Any, Any, None], reply: Reply) -> None:
-        task = asyncio.ensure_future(_answer(call, reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-async def _answer(call: Coroutine[Any, Any, None], reply: Reply) -> None:
-    try:
-        await call
-    except ServingError as error:
-        reply(error_response(error))
-    except Exception:
-        logger.exception("a repository operation failed unexpectedly")
-        reply(text_error(500, "internal error, see the server's log"))
-    else:
-        reply(HttpResponse(200))
+        self._tasks.run(call, reply)
 
 
 def _parameters(request: HttpRequest) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.waiting import wait_until_blocking
@@ -21,6 +23,8 @@ class ServerProcess:
     arguments: tuple[str, ...]
     start_timeout_s: float = 60.0
     ready_text: str = "| Model"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to this process's own."""
     log: list[str] = field(default_factory=list)
     ports: dict[str, int] = field(default_factory=dict)
 
@@ -29,6 +33,7 @@ class ServerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "serving", *ports, *self.arguments],
             stderr=subprocess.PIPE,
+            env=os.environ | dict(self.environment),
             text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

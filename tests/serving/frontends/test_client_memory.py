@@ -1,9 +1,12 @@
 """Client shared memory with the unmodified clients and their helpers: HTTP-014..016, HTTP-041,
-HTTP-100..104, GRPC-013, GRPC-024, TOOL-006."""
+HTTP-100..104, GRPC-013, GRPC-024, TOOL-006; and of CUDA, over a driver that has files in place of
+a GPU: HTTP-017, GRPC-014."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http.client
 import os
 import secrets
 from collections.abc import Iterator
@@ -17,8 +20,9 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as shm
 
-from serving.client_memory import ClientMemory
+from serving.client_memory import ClientMemory, SystemRegion
 from serving.errors import NotFoundError
+from tests import fake_cuda
 from tests.serving.frontends.models import write_repository
 from tests.serving.frontends.process import ServerProcess
 
@@ -28,8 +32,10 @@ KINDS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     repository = write_repository(tmp_path_factory.mktemp("repository"))
+    driver = fake_cuda.build(tmp_path_factory.mktemp("cuda"))
     arguments = (f"--model-repository={repository}", "--allow-client-shm=true")
-    with ServerProcess(arguments) as server:
+    environment = {"LD_LIBRARY_PATH": str(driver.parent)}
+    with ServerProcess(arguments, environment=environment) as server:
         yield server
 
 
@@ -44,6 +50,7 @@ def client(api: Any, open_server: ServerProcess) -> Iterator[Any]:
     with api.InferenceServerClient(address) as client:
         yield client
         client.unregister_system_shared_memory()
+        client.unregister_cuda_shared_memory()
 
 
 @pytest.fixture
@@ -227,7 +234,7 @@ def test_a_region_unregistered_during_a_request_is_dropped_after_it(key: str, re
     wanted = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
     part = memory.part(wanted, "output 'OUTPUT0'")
 
-    memory.unregister("r")
+    memory.unregister(SystemRegion, "r")
     with pytest.raises(NotFoundError):
         memory.part(wanted, "output 'OUTPUT0'")
     part.write(b"done", "OUTPUT0")
@@ -238,6 +245,92 @@ def test_a_region_unregistered_during_a_request_is_dropped_after_it(key: str, re
     assert descriptors() == before
 
 
-def test_cuda_regions_are_refused_with_the_reason(client: Any) -> None:
-    with refused("GPUs not supported"):
-        client.register_cuda_shared_memory("c", b"\0" * 64, 0, 64)
+@pytest.fixture
+def device_memory() -> Iterator[Path]:
+    """What a client has on its GPU: 128 bytes, of which the first 64 are a tensor."""
+    content = np.arange(16, dtype=np.float32).tobytes() + bytes(64)
+    with fake_cuda.allocation(content) as file:
+        yield file
+
+
+def cuda_handle(file: Path) -> bytes:
+    """As the helper of the clients gives it, for both of them."""
+    return base64.b64encode(fake_cuda.handle_of(file))
+
+
+def cuda_regions(client: Any) -> dict[str, tuple[int, int]]:
+    status = client.get_cuda_shared_memory_status()
+    if isinstance(status, list):
+        return {row["name"]: (row["device_id"], row["byte_size"]) for row in status}
+    return {row.name: (row.device_id, row.byte_size) for row in status.regions.values()}
+
+
+def test_tensors_go_in_and_out_through_a_region_of_a_gpu(
+    api: Any, client: Any, device_memory: Path
+) -> None:
+    client.register_cuda_shared_memory("r", cuda_handle(device_memory), 0, 128)
+
+    client.infer("identity", [in_region(api, [1, 16], 64)], outputs=[to_region(api, 64, offset=64)])
+
+    sent, got = np.frombuffer(device_memory.read_bytes(), np.float32).reshape(2, 16)
+    np.testing.assert_array_equal(got, sent)
+    with refused("Invalid offset"):
+        client.infer("identity", [in_region(api, [1, 16], 64, offset=65)])
+
+
+def test_cuda_regions_are_told_and_unregistered(client: Any, device_memory: Path) -> None:
+    for name in "ab":
+        client.register_cuda_shared_memory(name, cuda_handle(device_memory), 0, 128)
+    assert cuda_regions(client) == {"a": (0, 128), "b": (0, 128)}
+    with refused("already in manager"):
+        client.register_cuda_shared_memory("a", cuda_handle(device_memory), 0, 128)
+    with refused("system shared memory region: 'a', which is cuda shared memory"):
+        client.get_system_shared_memory_status("a")
+
+    client.unregister_cuda_shared_memory("a")
+    client.unregister_cuda_shared_memory("a")
+    assert cuda_regions(client) == {"b": (0, 128)}
+    client.unregister_cuda_shared_memory()
+    assert cuda_regions(client) == {}
+    with refused("Unable to find cuda shared memory region: 'b'"):
+        client.get_cuda_shared_memory_status("b")
+
+
+@pytest.mark.parametrize(
+    ("handle", "device", "size", "words"),
+    [
+        (b"x" * 63, 0, 8, "has 63 bytes"),
+        (fake_cuda.handle_of("/no/such"), 0, 8, "invalid resource handle"),
+        (b"x" * 64, 1, 8, "on device 1"),
+        (b"x" * 64, 0, 0, "Invalid args"),
+    ],
+)
+def test_a_cuda_region_that_cannot_be_is_refused(
+    client: Any, handle: bytes, device: int, size: int, words: str
+) -> None:
+    with refused(words):
+        client.register_cuda_shared_memory("r", base64.b64encode(handle), device, size)
+
+    assert cuda_regions(client) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{}", "'raw_handle'"),
+        ('{"raw_handle": "QUJD", "device_id": 0, "byte_size": 8}', "'raw_handle'"),
+        ('{"raw_handle": {"b64": "QUJ"}, "device_id": 0, "byte_size": 8}', "not valid base64"),
+        ('{"raw_handle": {"b64": "QUJD"}, "byte_size": 8}', "'device_id'"),
+        ('{"raw_handle": {"b64": "QUJD"}, "device_id": 0}', "'byte_size'"),
+        ('{"raw_handle": {"b64": "QUJD"}, "device_id": "0", "byte_size": 8}', "'device_id'"),
+    ],
+)
+def test_members_of_a_cuda_registration_are_checked(
+    open_server: ServerProcess, body: str, words: str
+) -> None:
+    """HTTP-017: 400 here, also where Triton says 500."""
+    connection = http.client.HTTPConnection(open_server.http, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v2/cudasharedmemory/region/r/register", body)
+        answer = connection.getresponse()
+        assert (answer.status, words in answer.read().decode()) == (400, True)
