@@ -191,6 +191,9 @@ def _server_options(values: Values) -> tuple[ServerOptions, list[str]]:
         repoagent_directory=values.get("repoagent-directory", default.repoagent_directory),
         backend_directory=values.get("backend-directory", default.backend_directory),
         backend_config=backend_config,
+        min_compute_capability=values.get(
+            "min-supported-compute-capability", default.min_compute_capability
+        ),
         model_log_directory=values.get("model-log-directory", default.model_log_directory),
         host_policies=combined(values.all("host-policy")),
         cache=cache,

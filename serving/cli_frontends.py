@@ -252,7 +252,6 @@ NO_EFFECT = {
     "buffer-manager-thread-count": "requests are gathered in the instances' own threads",
     "pinned-memory-pool-byte-size": "the runtimes stage their own copies to and from a device",
     "enable-peer-access": "the runtimes decide how tensors go from device to device",
-    "min-supported-compute-capability": "the runtimes say which devices they cannot use",
     **_BYTES_OF_DEVICES,
 }
 """tritonserver's options that tune what Conch does in another way: accepted, with a warning."""
@@ -260,7 +259,6 @@ NO_EFFECT = {
 
 _FORMS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "enable-peer-access": ("<boolean>", boolean),
-    "min-supported-compute-capability": ("<number>", decimal(0, 1000)),
 }
 
 

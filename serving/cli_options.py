@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from serving.cli_forms import Option, OptionError, boolean, integer, not_empty, path
+from serving.cli_forms import Option, OptionError, boolean, decimal, integer, not_empty, path
 from serving.cli_frontends import FRONTEND_OPTIONS, no_effect_options
 from serving.cli_hosting import HOSTING_OPTIONS
 from serving.cli_sharing import OLD_CACHE_OPTIONS, SHARING_OPTIONS
@@ -256,6 +256,13 @@ SUPPORTED: Sequence[Option] = (
     *HOSTING_OPTIONS,
     *TRACE_OPTIONS,
     Option("backend-directory", "Backends", "<directory>", "Where more backends are.", path),
+    Option(
+        "min-supported-compute-capability",
+        "Backends",
+        "<number>",
+        "GPUs of a lower CUDA compute capability are refused. Default: 6.0.",
+        decimal(0, 1000),
+    ),
     Option(
         "backend-config",
         "Backends",

@@ -7,7 +7,7 @@ call them; NVML itself is thread-safe. A figure that a device does not report is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +21,8 @@ class GpuDevice:
     uuid: str
     name: str
     memory_total_bytes: int
+    compute_capability: float = 0.0
+    """Of CUDA, e.g. 8.6; 0 where the driver does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ def _devices() -> tuple[GpuDevice, ...]:
                 str(_ask(nvml.nvmlDeviceGetUUID, handle) or index),
                 str(_ask(nvml.nvmlDeviceGetName, handle) or "GPU"),
                 int(memory.total) if memory else 0,
+                _capability(_ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)),
             )
         )
     return tuple(devices)
@@ -114,6 +117,11 @@ def _sample(nvml: Any, device: GpuDevice) -> GpuSample:
         _scaled(_ask(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)),
         _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
     )
+
+
+def _capability(numbers: Sequence[int] | None) -> float:
+    """NVML's (major, minor)."""
+    return numbers[0] + numbers[1] / 10 if numbers else 0.0
 
 
 def _scaled(thousandths: int | None) -> float | None:

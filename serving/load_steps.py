@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from serving import warmup
 from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.backends.governed import governed
 from serving.config import batch_strategy
 from serving.config.decode import SchedulerKind
 from serving.config.json_form import to_json
@@ -51,12 +52,16 @@ class LoadPhases:
 
 async def load(backend: Backend, context: ModelContext, executor: Executor | None) -> LoadedModel:
     loop = asyncio.get_running_loop()
-    loading = loop.run_in_executor(executor, backend.load, context)
+    loading = loop.run_in_executor(executor, _load, backend, context)
     try:
         return await asyncio.shield(loading)
     except asyncio.CancelledError:
         in_background(_unload_late(loading, executor))
         raise
+
+
+def _load(backend: Backend, context: ModelContext) -> LoadedModel:
+    return governed(backend.load(context), backend.attributes)
 
 
 async def _unload_late(loading: asyncio.Future[LoadedModel], executor: Executor | None) -> None:

@@ -65,7 +65,7 @@ def runs_in_child(context: ModelContext, backend: Backend) -> bool:
         raise InvalidArgumentError(
             f"parameter '{ISOLATION}' is '{wanted}': it must be 'process' or 'thread'"
         )
-    return backend.runs_in_child_process or wanted == "process"
+    return backend.runs_in_child(context) or wanted == "process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def create(
     # Imported here: a server without such models never needs the machinery of child processes.
     from serving.instance.process import ProcessHost
 
-    return ProcessHost(context, backend.name, placement, services=services)
+    return ProcessHost(context, backend.source or backend.name, placement, services=services)
 
 
 def _cores(placement: Placement, policies: Mapping[str, HostPolicy]) -> frozenset[int]:

@@ -81,6 +81,8 @@ class ServerOptions:
     backend_directory: Path | None = None
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Backend name ("" for all) -> key -> value."""
+    min_compute_capability: float = 6.0
+    """GPUs below it are not used."""
     model_log_directory: Path | None = None
     """Where each model has a log of its own; None for none."""
     host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)

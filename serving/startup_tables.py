@@ -38,12 +38,10 @@ def _agents() -> list[Row]:
 
 
 def _backends(options: ServerOptions, used: Iterable[str]) -> list[Row]:
-    registry = BackendRegistry(options.backend_directory)
-    everyone = options.backend_config.get("", {})
+    registry = BackendRegistry.of(options)
     rows: list[Row] = [("Backend", "Path", "Config")]
     for name in sorted(used):
-        config = {**everyone, **options.backend_config.get(name, {})}
-        rows.append((name, registry.location(name), json.dumps(config)))
+        rows.append((name, registry.location(name), json.dumps(registry.config_of(name))))
     return rows
 
 

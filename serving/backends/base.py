@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.child_services import ChildServices
 from serving.backends.ragged import RaggedInputs, ScatteredOutputs
 from serving.child_program import Interpreter
@@ -111,15 +112,34 @@ class LoadedModel(ABC):
 
 
 class Backend(ABC):
-    """A runtime. One object for each backend name in a server."""
+    """A runtime. One object for each backend in a server."""
 
     name: ClassVar[str]
+    attributes: ClassVar[BackendAttributes] = BackendAttributes()
+    source: str = ""
+    """Set by the registry: the file that it comes from, or `module:Class`."""
     runs_in_child_process: ClassVar[bool] = False
     """True: the core never loads it itself; each instance lives in a spawned child process."""
     default_cpu_instance_count: ClassVar[int] = 1
     runtime_directory: Path | None = None
     """Of a Python-based backend: where its model.py lies."""
     default_model_filename: ClassVar[str] = ""
+
+    def initialize(self, config: Mapping[str, str]) -> None:
+        """Once in a process, before the first model is loaded (BE-003).
+
+        `config`: --backend-config for this backend, with what the core adds (BE-011). Raising
+        fails that load; the next one tries again.
+        """
+
+    def finalize(self) -> None:
+        """Once, when the server ends and no model is loaded any more."""
+
+    def runs_in_child(self, context: ModelContext) -> bool:
+        """The core leaves this model to child processes, one for each instance: of a backend whose
+        models are not all alike. `context.spec` may be incomplete here.
+        """
+        return self.runs_in_child_process
 
     def prepare_environment(
         self, context: ModelContext, tell: Callable[[], object]

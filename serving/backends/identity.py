@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
     ExecutionTimes,
@@ -34,6 +35,7 @@ _DELAY = "execute_delay_ms"
 
 class IdentityBackend(Backend):
     name = "identity"
+    attributes = BackendAttributes(parallel_instance_loading=True)
 
     def load(self, context: ModelContext) -> LoadedModel:
         return _IdentityModel(context)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
     ExecutionTimes,
@@ -57,6 +58,7 @@ _INSTALL = {
 
 class OnnxRuntimeBackend(Backend):
     name = "onnxruntime"
+    attributes = BackendAttributes(parallel_instance_loading=True)
     default_cpu_instance_count = 2
     default_model_filename = "model.onnx"
 

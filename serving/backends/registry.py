@@ -1,108 +1,239 @@
-"""Finds backends by name: built in, or announced by an installed package.
+"""Finds backends: as files near the model, announced by an installed package, or built in.
 
-A backend is made on first use and kept for the life of the server, so that its initialisation runs
-once (spec BE-003). Modules are named as text and imported then: a runtime that is not installed, or
-not used, costs nothing. Load threads enter; a lock keeps one object for each name.
+A backend is made and initialised on first use and kept for the life of the server, so that this
+happens once, and finalised when the server ends (spec BE-003). Modules are named as text and
+imported then: a runtime that is not installed, or not used, costs nothing. Load threads enter; a
+lock keeps one object for each place that a backend comes from.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 import threading
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from serving.backends import search
 from serving.backends.base import Backend
-from serving.errors import InvalidArgumentError, ServingError
+from serving.backends.search import Wanted
+from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
+from serving.options import ServerOptions
+
+logger = logging.getLogger(__name__)
 
 BUILT_IN = {
+    "fil": "serving.backends.fil:FilBackend",
     "identity": "serving.backends.identity:IdentityBackend",
     "onnxruntime": "serving.backends.onnxruntime:OnnxRuntimeBackend",
     "python": "serving.backends.python.backend:PythonBackend",
+    "tensorrt": "serving.backends.tensorrt.backend:TensorRTBackend",
+    "pytorch": "serving.backends.pytorch.backend:PyTorchBackend",
+    "tensorrtllm": "serving.backends.llm.backend:TensorRtLlmBackend",
+    "vllm": "serving.backends.llm.backend:VllmBackend",
 }
 ENTRY_POINT_GROUP = "conch.backends"
+FILE_LOADERS = {".py": "serving.backends.module_file:open_backend"}
+"""Suffix -> `module:function` that makes a backend of (name, path). UnsupportedError: the file is
+for another server; the search goes on after it."""
+_RUN_MODEL_PY = frozenset({"python", "pytorch"})
+"""Built-in backends with an answer of their own to `runtime: "model.py"`."""
+DEFAULT_MAX_BATCH_SIZE = "4"
 
 
 class BackendRegistry:
-    def __init__(self, backend_directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        backend_directory: Path | None = None,
+        backend_config: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        auto_complete: bool = True,
+        min_compute_capability: float = 6.0,
+    ) -> None:
         self._backend_directory = backend_directory
+        self._given = backend_config or {}
+        self.min_compute_capability = min_compute_capability
+        self._core = {
+            "auto-complete-config": str(auto_complete).lower(),
+            "backend-directory": "" if backend_directory is None else str(backend_directory),
+            "default-max-batch-size": DEFAULT_MAX_BATCH_SIZE,
+            "min-compute-capability": f"{min_compute_capability:g}",
+        }
         self._backends: dict[str, Backend] = {}
+        """By what they come from."""
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, options: ServerOptions) -> BackendRegistry:
+        return cls(
+            options.backend_directory,
+            options.backend_config,
+            auto_complete=options.auto_complete_config,
+            min_compute_capability=options.min_compute_capability,
+        )
 
     def __repr__(self) -> str:
         return f"<BackendRegistry loaded={sorted(self._backends)}>"
 
-    def names(self) -> list[str]:
-        """Every name that `get` knows."""
-        announced = {item.name for item in entry_points(group=ENTRY_POINT_GROUP)}
-        return sorted(announced.union(BUILT_IN, self._python_based()))
+    def config_of(self, name: str) -> dict[str, str]:
+        """--backend-config: what the core says, what is for all, what is for this one (BE-011)."""
+        return {**self._core, **self._given.get("", {}), **self._given.get(name, {})}
 
-    def get(self, name: str) -> Backend:
-        """Raises: InvalidArgumentError for an unknown name, ServingError when it cannot start."""
+    def names(self) -> list[str]:
+        """Every name that `get` knows; models may bring others in their folders."""
+        directory = self._backend_directory
+        files = {
+            name for name, path in search.files_in(directory).items() if path.suffix in FILE_LOADERS
+        }
+        announced = {item.name for item in entry_points(group=ENTRY_POINT_GROUP)}
+        return sorted(announced.union(BUILT_IN, search.python_based(directory), files))
+
+    def get(
+        self, name: str, *, runtime: str = "", version_directory: Path | None = None
+    ) -> Backend:
+        """The backend of a model, initialised.
+
+        Raises: InvalidArgumentError for an unknown name, ServingError when it cannot start; the
+        next call tries again.
+        """
+        wanted = Wanted(name, runtime, version_directory)
         with self._lock:
-            backend = self._backends.get(name)
-            if backend is None:
-                backend = self._backends[name] = self._create(name)
-            return backend
+            refusal: ServingError | None = None
+            for path in search.find_files(wanted, self._backend_directory):
+                try:
+                    return self._kept(name, str(path))
+                except UnsupportedError as error:
+                    logger.warning("%s", error.message)
+                    refusal = refusal or error
+            source = self._source(wanted)
+            if source is None:
+                raise refusal or InvalidArgumentError(self._not_found(wanted))
+            return self._kept(name, source)
 
     def location(self, name: str) -> str:
-        """Where it comes from: a folder, or `module:Class`; empty for a name that is none."""
-        known = BUILT_IN.get(name) or self._announced(name)
-        if known is None and name in self._python_based():
-            known = f"{self._backend_directory}/{name}"
-        return known or ""
+        """Where it comes from without a model: a file or folder, or `module:Class`; empty for a
+        name that is none.
+        """
+        file = search.files_in(self._backend_directory).get(name)
+        return str(file) if file is not None else self._source(Wanted(name)) or ""
 
-    def _create(self, name: str) -> Backend:
-        target = BUILT_IN.get(name) or self._announced(name)
-        if target is None and name in self._python_based():
-            assert self._backend_directory is not None
-            module_name, _, class_name = BUILT_IN["python"].partition(":")
-            python_backend = getattr(importlib.import_module(module_name), class_name)
-            made: Backend = python_backend(name, self._backend_directory / name)
-            return made
-        if target is None:
-            raise InvalidArgumentError(self._not_found(name))
-        module_name, _, class_name = target.partition(":")
-        try:
-            backend = getattr(importlib.import_module(module_name), class_name)()
-        except ServingError:
-            raise
-        except Exception as error:
-            raise InvalidArgumentError(
-                f"backend '{name}' ({target}) could not be started: {error}"
-            ) from error
-        if not isinstance(backend, Backend):
-            raise InvalidArgumentError(
-                f"backend '{name}' ({target}) is not a subclass of serving.backends.base.Backend"
-            )
+    def finalize(self) -> None:
+        """The server ends: every backend that was initialised, once. Blocks."""
+        with self._lock:
+            while self._backends:
+                source, backend = self._backends.popitem()
+                try:
+                    backend.finalize()
+                except Exception:
+                    logger.exception("finalising failed backend=%s", source)
+
+    def _kept(self, name: str, source: str) -> Backend:
+        backend = self._backends.get(source)
+        if backend is None:
+            backend = self._created(name, source)
+            initialize(backend, self.config_of(name))
+            self._backends[source] = backend
         return backend
 
-    def _python_based(self) -> set[str]:
-        """Folders of the backend directory with a model.py that serves many models (BE-010)."""
-        if self._backend_directory is None:
-            return set()
-        return {path.parent.name for path in self._backend_directory.glob("*/model.py")}
+    def _created(self, name: str, source: str) -> Backend:
+        folder = Path(source)
+        if folder.is_absolute() and folder.is_dir():
+            module_name, _, class_name = BUILT_IN["python"].partition(":")
+            backend: Backend = getattr(importlib.import_module(module_name), class_name)(
+                name, folder
+            )
+        else:
+            backend = create(name, source)
+        backend.source = source
+        return backend
 
-    @staticmethod
-    def _announced(name: str) -> str | None:
-        found = entry_points(group=ENTRY_POINT_GROUP, name=name)
-        return next((item.value for item in found), None)
+    def _source(self, wanted: Wanted) -> str | None:
+        """Where it comes from if no file of the usual name is it."""
+        if wanted.names_a_file:
+            return None
+        folder = search.python_based(self._backend_directory).get(wanted.name)
+        if folder is not None and wanted.runtime in ("", search.PYTHON_RUNTIME):
+            return str(folder.absolute())
+        if wanted.runtime == search.PYTHON_RUNTIME and wanted.name not in _RUN_MODEL_PY:
+            return None
+        return target_of(wanted.name)
 
-    def _not_found(self, name: str) -> str:
-        if not name:
+    def _not_found(self, wanted: Wanted) -> str:
+        if not wanted.name:
             return (
                 "unexpected platform type: the model names no backend: set `backend` in its "
                 "config.pbtxt, one of " + ", ".join(self.names())
             )
-        text = (
-            f"unable to find backend library for backend '{name}': it is none of the built-in "
-            f"backends ({', '.join(sorted(BUILT_IN))}), and no installed package announces it "
-            f"under the entry point group '{ENTRY_POINT_GROUP}'"
-        )
-        directory = self._backend_directory
-        if directory is not None and (directory / name).is_dir():
-            text += (
-                f"; the folder {name} in the backend directory holds a library for another server, "
-                "which cannot be loaded here"
+        folders = search.places(wanted, self._backend_directory)
+        if wanted.names_a_file or target_of(wanted.name):
+            return (
+                f"unable to find backend library for backend '{wanted.name}': its runtime "
+                f"'{wanted.runtime}' is not in "
+                + (" or ".join(map(_shown, folders)) or "a --backend-directory")
             )
+        text = (
+            f"unable to find backend library for backend '{wanted.name}': it is none of the "
+            f"built-in backends ({', '.join(sorted(BUILT_IN))}), and no installed package "
+            f"announces it under the entry point group '{ENTRY_POINT_GROUP}'"
+        )
+        if folders:
+            files = " or ".join(wanted.files() or (wanted.runtime,))
+            text += f"; there is no {files} in " + ", ".join(map(_shown, folders))
         return text
+
+
+def target_of(name: str) -> str | None:
+    """`module:Class` of what a package announces, or of what is built in."""
+    announced = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name)), None)
+    return BUILT_IN.get(name) if announced is None else announced.value
+
+
+def create(name: str, source: str) -> Backend:
+    """A new backend from a file or `module:Class`, not initialised. Raises: ServingError."""
+    path = Path(source)
+    if path.is_absolute():
+        loader = FILE_LOADERS.get(path.suffix)
+        if loader is None:
+            raise UnsupportedError(
+                f"backend '{name}': {_shown(path)} is a library for another server, which cannot "
+                "be loaded here"
+            )
+        module_name, _, function = loader.partition(":")
+        made: Backend = getattr(importlib.import_module(module_name), function)(name, path)
+        return made
+    module_name, _, class_name = source.partition(":")
+    if not class_name:
+        raise InvalidArgumentError(
+            f"unable to find backend library for backend '{name}': '{source}' is none"
+        )
+    try:
+        backend = getattr(importlib.import_module(module_name), class_name)()
+    except ServingError:
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"backend '{name}' ({source}) could not be started: {error}"
+        ) from error
+    if not isinstance(backend, Backend):
+        raise InvalidArgumentError(
+            f"backend '{name}' ({source}) is not a subclass of serving.backends.base.Backend"
+        )
+    return backend
+
+
+def initialize(backend: Backend, config: Mapping[str, str]) -> None:
+    """Raises: ServingError, InvalidArgumentError with whatever else the hook raises."""
+    try:
+        backend.initialize(config)
+    except ServingError:
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"backend '{backend.name}' could not be initialised: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _shown(path: Path) -> str:
+    """Enough of a path to find it, without where the repository lies."""
+    return "/".join(path.parts[-2:])

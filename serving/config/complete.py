@@ -7,7 +7,9 @@ file names; any thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from serving.config.backend_files import (
     ENSEMBLE,
@@ -16,12 +18,27 @@ from serving.config.backend_files import (
     backend_of_platform,
     model_file,
 )
+from serving.config.decode import InstanceKind
 from serving.config.protobuf import pb
 
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 _CPU_INSTANCE_COUNTS = {"onnxruntime": 2, "tensorflow": 2}
-_CPU_BY_PREFERENCE = frozenset({"python", "identity"})
-"""Backends whose instances go to the CPU unless the config says otherwise."""
+_CPU_BY_PREFERENCE = frozenset({"python", "identity", "fil", "openvino"})
+"""Backends whose instances go to the CPU unless the config says otherwise: they do not use the
+NVIDIA GPUs that are counted."""
+
+
+class Preferred(Protocol):
+    """Instances that a backend would have where the config says nothing (BE-006)."""
+
+    @property
+    def kind(self) -> InstanceKind: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def gpus(self) -> Sequence[int]: ...
 
 
 def complete(
@@ -31,12 +48,15 @@ def complete(
     model_directory: Path | None,
     gpu_count: int = 0,
     cpu_instance_count: int | None = None,
+    preferred: Sequence[Preferred] = (),
 ) -> list[str]:
     """Fill name, backend, platform, file name, and every normalised default.
 
-    `cpu_instance_count` is the backend's default count of KIND_CPU instances.
+    `cpu_instance_count` is the backend's default count of KIND_CPU instances, `preferred` are the
+    groups that it prefers, best first.
     """
     filled = fill_identity(config, name=name, model_directory=model_directory)
+    _fill_preferred_group(config, preferred, gpu_count, filled)
     return filled + normalise(config, gpu_count=gpu_count, cpu_instance_count=cpu_instance_count)
 
 
@@ -52,8 +72,8 @@ def fill_identity(config: pb.ModelConfig, *, name: str, model_directory: Path | 
         return filled
     _fill_backend(config, model_directory, filled)
     known = model_file(config.backend, config.platform)
-    if known is None:
-        return filled
+    if known is None or (config.backend == "pytorch" and config.runtime):
+        return filled  # the Python runtime looks for more files than one (REP-025)
     if not config.platform and known.platform:
         config.platform = known.platform
         filled.append("platform")
@@ -163,6 +183,23 @@ def _fill_instance_groups(
         if group.kind == pb.ModelInstanceGroup.KIND_GPU and not group.gpus and gpu_count:
             group.gpus.extend(range(gpu_count))
             filled.append(f"{path}.gpus")
+
+
+def _fill_preferred_group(
+    config: pb.ModelConfig, preferred: Sequence[Preferred], gpu_count: int, filled: list[str]
+) -> None:
+    """The first group that this machine can have, where the config has none."""
+    if config.instance_group:
+        return
+    for item in preferred:
+        gpus = [gpu for gpu in item.gpus if gpu < gpu_count]
+        if item.kind is InstanceKind.GPU and not (gpus if item.gpus else gpu_count):
+            continue
+        group = config.instance_group.add(name=config.name, count=item.count)
+        group.kind = pb.ModelInstanceGroup.Kind.Value(item.kind.value)
+        group.gpus.extend(gpus if item.kind is InstanceKind.GPU else [])
+        filled.append("instance_group")
+        return
 
 
 def _resolved_kind(

@@ -9,11 +9,9 @@ import re
 
 from serving.config.report import Report
 
-_NO_NATIVE = "backends here are Python packages, no native backend libraries are loaded"
 _NO_STAGING = "the runtime moves data between host and device itself"
 
 IGNORED: dict[str, tuple[str, str]] = {
-    "runtime": ("CFG-004", _NO_NATIVE),
     "cc_model_filenames": ("CFG-015", "the default model file is used on every device"),
     "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
     "sequence_batching.state.use_same_buffer_for_input_output": (
@@ -56,8 +54,6 @@ def check_ignored(report: Report) -> None:
             continue
         field = _INDEX.sub("", path)
         if field in IGNORED:
-            if field == "runtime" and backend == "pytorch":
-                continue
             code, reason = IGNORED[field]
             report.note(path, f"'{field}' has no effect: {reason}", code=code)
         elif field in ONNX_ONLY and backend != "onnxruntime" and not report.is_ensemble:

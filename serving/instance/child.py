@@ -58,25 +58,26 @@ def _context_of(load: wire.Load) -> ModelContext:
     )
 
 
-def _backend(name: str) -> Backend:
-    """By name, or as `module:Class`, which costs no import of the registry."""
-    module, _, class_name = name.partition(":")
-    if class_name:
+def _backend(name: str, source: str) -> Backend:
+    """From a file, or as `module:Class`, which costs no import of the registry."""
+    module, _, class_name = source.partition(":")
+    if class_name and not source.startswith("/"):
         made: Backend = getattr(importlib.import_module(module), class_name)()
-        return made
-    registry = importlib.import_module("serving.backends.registry")
-    found: Backend = registry.BackendRegistry().get(name)
-    return found
+    else:
+        registry = importlib.import_module("serving.backends.registry")
+        made = registry.create(name, source)
+    return made
 
 
-def _load(link: ChildLink, load: wire.Load) -> InstanceServer:
+def _load(link: ChildLink, load: wire.Load) -> tuple[InstanceServer, Backend]:
     context = _context_of(load)
     server = InstanceServer(link, context)
     server.context = replace(context, child=ChildCalls(link, server.number_of))
-    backend = _backend(load.backend)
+    backend = _backend(context.spec.backend, load.backend)
+    backend.initialize(context.backend_config)
     kind = InstanceKind(load.instance_kind)
     server.load(backend, Placement(load.instance_name, kind, load.device_id))
-    return server
+    return server, backend
 
 
 def main() -> int:
@@ -93,7 +94,7 @@ def main() -> int:
     if not link.wait_for(lambda: loads):
         return 1
     try:
-        server = _load(link, _decode_load(loads.pop().header))
+        server, backend = _load(link, _decode_load(loads.pop().header))
     except ServingError as error:
         failure = error
     except Exception as error:  # whatever model code raises while it loads
@@ -103,6 +104,11 @@ def main() -> int:
         gc.collect()
         gc.freeze()
         server.serve()
+        if server.lost:
+            sys.stderr.write(f"{server.lost}\n")
+            sys.stderr.flush()
+            os._exit(1)  # what is left of a GPU's context would hang or crash at a tidy end
+        backend.finalize()
         return 0
     link.send(wire.Kind.LOAD_FAILED, wire.LoadFailed(error_header(failure)))
     return 1

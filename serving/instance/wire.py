@@ -101,7 +101,7 @@ class ResponseHeader(Message):
 
 class Load(Message):
     backend: str
-    """Name, or `module:Class`."""
+    """The file that it comes from, or `module:Class`."""
     config: bytes
     version: int
     model_directory: str

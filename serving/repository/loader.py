@@ -19,7 +19,7 @@ from serving.backends.base import Backend, ModelContext
 from serving.backends.ensemble import EnsembleBackend
 from serving.backends.registry import BackendRegistry
 from serving.config import complete
-from serving.config.decode import ModelSpec, decode
+from serving.config.decode import InstanceKind, ModelSpec, decode
 from serving.config.findings import Severity, errors_of, one_line
 from serving.config.pbtxt import ParsedConfig
 from serving.config.protobuf import pb
@@ -65,7 +65,6 @@ class ModelLoader:
         services: ModelServices,
         *,
         auto_complete: bool = True,
-        backend_config: Mapping[str, Mapping[str, str]] | None = None,
         config_name: str = "",
         namespace: str = "",
         gpu_limits: Mapping[int, float] | None = None,
@@ -77,7 +76,6 @@ class ModelLoader:
         self._services = services
         self._auto_complete = auto_complete
         self._gpu_count = services.gpu_count
-        self._backend_config = backend_config or {}
         self._config_name = config_name
         self._namespace = namespace
         self._gpu_limits = gpu_limits or {}
@@ -132,8 +130,12 @@ class ModelLoader:
             return prepared
         return replace(prepared, config=config, alone=prepared.alone or prepared.config)
 
-    def _backend_of(self, config: pb.ModelConfig) -> Backend:
-        return self._ensembles if is_ensemble(config) else self._backends.get(config.backend)
+    def _backend_of(self, config: pb.ModelConfig, version_directory: Path) -> Backend:
+        if is_ensemble(config):
+            return self._ensembles
+        return self._backends.get(
+            config.backend, runtime=config.runtime, version_directory=version_directory
+        )
 
     async def load_version(self, prepared: Prepared, version: int, threads: Executor) -> Model:
         loop = asyncio.get_running_loop()
@@ -192,17 +194,20 @@ class ModelLoader:
         config = pb.ModelConfig()
         config.CopyFrom(prepared.config)
         directory = prepared.directory
-        backend = self._backend_of(config)
-        settings = {
-            **self._backend_config.get("", {}),
-            **self._backend_config.get(backend.name, {}),
-        }
+        backend = self._backend_of(config, directory / str(version))
+        logger.info(
+            "backend '%s' from %s model=%s version=%s",
+            backend.name,
+            backend.source or "the core",
+            prepared.source.name,
+            version,
+        )
         context = ModelContext(
             _partial_spec(config),
             config,
             version,
             directory,
-            settings,
+            self._backends.config_of(backend.name),
             runtime_directory=backend.runtime_directory,
         )
         interpreter = backend.prepare_environment(context, on_environment)
@@ -215,6 +220,7 @@ class ModelLoader:
             model_directory=directory,
             gpu_count=self._gpu_count,
             cpu_instance_count=backend.default_cpu_instance_count,
+            preferred=backend.attributes.preferred_instance_groups,
         )
         self._check(prepared, config, directory)
         try:
@@ -222,6 +228,7 @@ class ModelLoader:
         except ValueError as error:
             raise InvalidArgumentError(f"{prepared.parsed.file}: {error}") from error
         self._check_gpu_memory(spec)
+        _check_capability(spec, self._backends.min_compute_capability)
         return replace(context, spec=spec), backend
 
     def _check_gpu_memory(self, spec: ModelSpec) -> None:
@@ -234,10 +241,6 @@ class ModelLoader:
                     f"memory limit set for GPU {gpu} is {limit:.0%} and {in_use:.0%} is in use: "
                     "unload another model first, or raise --model-load-gpu-limit"
                 )
-
-    def _settings(self, backend: str) -> dict[str, str]:
-        everyone = self._backend_config.get("", {})
-        return {**everyone, **self._backend_config.get(backend, {})}
 
     def _check(self, prepared: Prepared, config: pb.ModelConfig, directory: Path) -> None:
         parsed = ParsedConfig(
@@ -253,12 +256,29 @@ class ModelLoader:
             directory_name=prepared.source.name,
             model_directory=directory,
             strict=not self._auto_complete,
-            available=Available(self._gpu_count, frozenset(self._backends.names())),
+            available=Available(
+                self._gpu_count, frozenset({*self._backends.names(), config.backend})
+            ),
         )
         config_file.refuse(findings)
         for finding in findings:
             level = logging.WARNING if finding.severity is Severity.WARNING else logging.DEBUG
             logger.log(level, "%s model=%s", one_line(finding), prepared.source.name)
+
+
+def _check_capability(spec: ModelSpec, least: float) -> None:
+    """Raises: InvalidArgumentError for a device that --min-supported-compute-capability rules out;
+    where the driver does not say what a device can, it passes.
+    """
+    for group in spec.instance_groups:
+        for device in devices.list_gpus() if group.kind is InstanceKind.GPU else ():
+            is_wanted = not group.gpus or device.index in group.gpus
+            if is_wanted and 0 < device.compute_capability < least:
+                raise InvalidArgumentError(
+                    f"instance group '{group.name}' asks for GPU {device.index} ({device.name}), "
+                    f"whose compute capability {device.compute_capability:g} is below the minimum "
+                    f"{least:g}: choose another, or lower --min-supported-compute-capability"
+                )
 
 
 def _without_instances(config: pb.ModelConfig) -> pb.ModelConfig:

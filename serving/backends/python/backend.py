@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import Backend, LoadedModel, ModelContext, Placement
 from serving.backends.python import environments, model_file, settings
 from serving.backends.python.auto_complete import complete_in_child
@@ -22,6 +23,7 @@ from serving.config.json_form import to_json
 
 class PythonBackend(Backend):
     name: ClassVar[str] = "python"
+    attributes: ClassVar[BackendAttributes] = BackendAttributes(parallel_instance_loading=True)
     runs_in_child_process: ClassVar[bool] = True
     default_model_filename: ClassVar[str] = model_file.DEFAULT_FILENAME
 

@@ -9,7 +9,6 @@ from serving.config.ignored import GENERATED, IGNORED, ONNX_ONLY
 from tests.serving.config.rules import BASE, IO, findings_of
 
 TEXTS = {
-    "runtime": 'runtime: "lib.so"',
     "cc_model_filenames": 'cc_model_filenames { key: "8.0" value: "a.onnx" }',
     "instance_group.secondary_devices": "instance_group { secondary_devices { device_id: 0 } }",
     "batch_input": ('batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "A" }'),
