@@ -29,8 +29,9 @@ from serving.backends.base import (
     TensorInstance,
 )
 from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
+from serving.backends.model_signature import ModelSignature, ModelTensor, check, complete
 from serving.backends.onnxruntime_options import SessionSettings, read_settings
-from serving.backends.onnxruntime_signature import OnnxSignature, OnnxTensor, check, complete
+from serving.backends.onnxruntime_signature import datatype_of
 from serving.backends.runtimes import require
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.signature import read_onnx_signature
@@ -99,7 +100,7 @@ class _OnnxModel(LoadedModel):
                 self._sessions[device] = _open(self._path, self._settings, providers)
             return self._sessions[device]
 
-    def signature(self, device: int) -> OnnxSignature:
+    def signature(self, device: int) -> ModelSignature:
         return _signature(self.session(device), self._path)
 
     def create_instance(self, placement: Placement) -> ModelInstance:
@@ -118,7 +119,7 @@ class _OnnxInstance(TensorInstance):
         context: ModelContext,
         session: Any,
         settings: SessionSettings,
-        signature: OnnxSignature,
+        signature: ModelSignature,
     ) -> None:
         super().__init__(context)
         self._session = session
@@ -261,7 +262,7 @@ def _model_path(context: ModelContext) -> Path:
     return path / path.name if path.is_dir() else path
 
 
-def _signature(session: Any, path: Path) -> OnnxSignature:
+def _signature(session: Any, path: Path) -> ModelSignature:
     inputs, outputs = session.get_inputs(), session.get_outputs()
     # ONNX Runtime shows scalars and tensors of unknown rank alike; the file tells them apart.
     unknown: frozenset[str] = frozenset()
@@ -269,20 +270,20 @@ def _signature(session: Any, path: Path) -> OnnxSignature:
         file = read_onnx_signature(path)
         tensors = (*file.inputs, *file.outputs)
         unknown = frozenset(item.name for item in tensors if not item.is_rank_known)
-    return OnnxSignature(
+    return ModelSignature(
         tuple(_tensor(item, unknown) for item in inputs),
         tuple(_tensor(item, unknown) for item in outputs),
         tuple(_tensor(item, unknown) for item in session.get_overridable_initializers()),
     )
 
 
-def _tensor(item: Any, unknown_ranks: frozenset[str]) -> OnnxTensor:
+def _tensor(item: Any, unknown_ranks: frozenset[str]) -> ModelTensor:
     shape = tuple(dim if isinstance(dim, int) else -1 for dim in item.shape)
     is_rank_known = bool(shape) or item.name not in unknown_ranks
-    return OnnxTensor(item.name, item.type, shape, is_rank_known)
+    return ModelTensor(item.name, datatype_of(item.type), shape, is_rank_known, item.type)
 
 
-def _scalars(tensors: Sequence[OnnxTensor], spec: ModelSpec) -> frozenset[str]:
+def _scalars(tensors: Sequence[ModelTensor], spec: ModelSpec) -> frozenset[str]:
     """Scalars of the model that the config gives one dimension, without a reshape."""
     wide = (*spec.backend_inputs.values(), *spec.backend_outputs.values())
     plain = {item.name for item in wide if item.dims == (1,) and item.reshape is None}
