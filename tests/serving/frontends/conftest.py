@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import uvloop
 
+from tests import fake_cuda
 from tests.serving.frontends.models import write_repository
 from tests.serving.frontends.process import ServerProcess
 
@@ -30,4 +31,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             "--load-model=*",
         )
     ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One that lets clients register shared memory; in place of a GPU's it finds files."""
+    repository = write_repository(tmp_path_factory.mktemp("repository"))
+    driver = fake_cuda.build(tmp_path_factory.mktemp("cuda"))
+    arguments = (
+        f"--model-repository={repository}",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--allow-client-shm=true",
+    )
+    environment = {"LD_LIBRARY_PATH": str(driver.parent)}
+    with ServerProcess(arguments, environment=environment) as server:
         yield server

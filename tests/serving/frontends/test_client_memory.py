@@ -23,20 +23,9 @@ from tritonclient.utils import shared_memory as shm
 from serving.client_memory import ClientMemory, SystemRegion
 from serving.errors import NotFoundError
 from tests import fake_cuda
-from tests.serving.frontends.models import write_repository
 from tests.serving.frontends.process import ServerProcess
 
 KINDS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
-
-
-@pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    repository = write_repository(tmp_path_factory.mktemp("repository"))
-    driver = fake_cuda.build(tmp_path_factory.mktemp("cuda"))
-    arguments = (f"--model-repository={repository}", "--allow-client-shm=true")
-    environment = {"LD_LIBRARY_PATH": str(driver.parent)}
-    with ServerProcess(arguments, environment=environment) as server:
-        yield server
 
 
 @pytest.fixture(params=KINDS)
