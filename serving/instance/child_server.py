@@ -20,7 +20,7 @@ from serving.backends.base import (
     ModelInstance,
     Placement,
 )
-from serving.errors import BackendError, ServingError
+from serving.errors import BackendError, InstanceLostError, ServingError
 from serving.instance import wire
 from serving.instance.child_calls import running_numbers
 from serving.instance.child_link import ChildLink
@@ -61,6 +61,8 @@ class InstanceServer:
         """What the main thread is to do next."""
         self._model: LoadedModel | None = None
         self._instance: ModelInstance | None = None
+        self.lost = ""
+        """Why the instance cannot execute again, and the process is to end."""
         for kind in (wire.Kind.EXECUTE, wire.Kind.CLOSE, wire.Kind.CHECK_READY):
             link.handlers[kind] = self._work.append
         link.handlers[wire.Kind.CANCEL] = self._cancel
@@ -78,12 +80,14 @@ class InstanceServer:
         return self._numbers.get(request)
 
     def serve(self) -> None:
-        """Until CLOSE or the end of the worker."""
+        """Until CLOSE, the end of the worker, or of what the instance runs on."""
         work = self._work
         while self._link.wait_for(lambda: work):
             frame = work.popleft()
             if frame.kind == wire.Kind.EXECUTE:
                 self._execute(frame)
+                if self.lost:
+                    return
             elif frame.kind == wire.Kind.CHECK_READY:
                 self._check_ready(_decode_check(frame.header).number)
             else:
@@ -126,6 +130,8 @@ class InstanceServer:
         except ServingError as error:
             failure = error
             done.error = error_header(error)
+            if isinstance(error, InstanceLostError):
+                self.lost = error.message
         except Exception as error:  # a backend must never take its process down by raising
             failure = error
             text = f"model '{self.context.spec.name}' failed to execute: "

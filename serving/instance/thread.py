@@ -19,7 +19,7 @@ from typing import Any
 
 from serving import host_policies
 from serving.backends.base import LoadedModel, ModelInstance, Placement
-from serving.errors import BackendError, InternalError, ServingError
+from serving.errors import BackendError, InstanceLostError, InternalError, ServingError
 from serving.instance.base import Batch, deliver, finish
 from serving.instance.burst import BurstLimit
 from serving.request import InferenceRequest, request_tag
@@ -66,6 +66,8 @@ class ThreadHost:
         self._started: asyncio.Future[ServingError | None] | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._is_ready = False
+        self._lost = ""
+        """Why the instance cannot execute again."""
         self._running: _Work | None = None
         self._is_closing = False
         self._is_abandoned = False
@@ -81,7 +83,9 @@ class ThreadHost:
 
     @property
     def unready_reason(self) -> str:
-        return "" if self._is_ready else f"instance '{self.name}' is not running"
+        if self._is_ready:
+            return ""
+        return self._lost or f"instance '{self.name}' is not running"
 
     @property
     def has_ready_hook(self) -> bool:
@@ -92,8 +96,8 @@ class ThreadHost:
 
     @property
     def has_failed(self) -> bool:
-        # A thread ends when it is stopped, and by nothing else.
-        return False
+        # A thread ends when it is stopped, and by nothing else; what it runs may be lost.
+        return bool(self._lost)
 
     async def start(self) -> None:
         self._started = self._loop.create_future()
@@ -216,6 +220,9 @@ class ThreadHost:
         if self._is_abandoned:
             return  # its requests have been answered, and nobody waits for the instance
         self._running = None
+        lost = next((item for item in work.failures if isinstance(item, InstanceLostError)), None)
+        if lost is not None and not self._lost:
+            self._lose(lost)
         for batch in work.batches:
             batch.stamp_requests()
             # The instance gets its next batch before the answers go out: it runs meanwhile.
@@ -225,6 +232,17 @@ class ThreadHost:
                 answers = self._completed(batch, answers, failure)
             for request, response in answers:
                 deliver(request, response)
+
+    def _lose(self, error: InstanceLostError) -> None:
+        """No more work for it; a thread cannot start its runtime anew, as a process can."""
+        self._is_ready = False
+        self._lost = (
+            f"instance '{self.name}' is lost: {error.message}. Restart the server; with the "
+            "parameter instance_isolation set to process the instance would start anew by itself"
+        )
+        logger.error("%s model=%s", self._lost, self._model_name)
+        if self.on_state_change is not None:
+            self.on_state_change()
 
     def _completed(
         self, batch: Batch, answers: list[Answer], failure: ServingError | None

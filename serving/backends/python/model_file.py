@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from serving.backends.base import ModelContext
@@ -81,6 +82,18 @@ def import_model(context: ModelContext) -> type[Any]:
     if context.runtime_directory is not None:
         sys.path.insert(0, str(context.runtime_directory))
     sys.path += [str(context.model_directory), str(_IMPORT_PATH)]
+    module = run_file(context, path)
+    found = getattr(module, CLASS_NAME, None)
+    if not isinstance(found, type):
+        raise ModelLoadError(f"'{shown}' defines no class {CLASS_NAME}")
+    if not callable(getattr(found, "execute", None)):
+        raise ModelLoadError(f"class {CLASS_NAME} in '{shown}' has no method execute")
+    return found
+
+
+def run_file(context: ModelContext, path: Path) -> ModuleType:
+    """Import a file of the model. Raises: ModelLoadError naming file, line and cause."""
+    shown = f"{model_name(context)}/{context.version}/{path.name}"
     # The version folder is the package, as in Triton, so that relative imports work.
     name = f"{context.version}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -94,12 +107,7 @@ def import_model(context: ModelContext) -> type[Any]:
         raise ModelLoadError(_syntax_text(shown, error, context)) from error
     except Exception as error:
         raise ModelLoadError(f"importing '{shown}' failed: {describe(error, context)}") from error
-    found = getattr(module, CLASS_NAME, None)
-    if not isinstance(found, type):
-        raise ModelLoadError(f"'{shown}' defines no class {CLASS_NAME}")
-    if not callable(getattr(found, "execute", None)):
-        raise ModelLoadError(f"class {CLASS_NAME} in '{shown}' has no method execute")
-    return found
+    return module
 
 
 def call(what: str, context: ModelContext, function: Callable[..., Any], *arguments: object) -> Any:

@@ -26,6 +26,7 @@ _STICKY = re.compile(
     r"unspecified launch failure|CUDA driver error|cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"
 )
 """After these every later call of CUDA in the process fails too."""
+_SAYS_NO_MORE = ("Exception raised from", "This is an internal miniz error")
 _OTHER_DEVICE = re.compile(r"tensors to be on the same device|is not on the expected device")
 _SHAPES = re.compile(
     r"\b(?:sizes?|shapes?|dim|dims|dimensions?|dimensional|numel|elements|channels|batch)\b|"
@@ -41,10 +42,18 @@ def cause_of(error: BaseException) -> str:
         raised = _RAISED.findall(text)
         text = raised[-1] if raised else text.partition("\n")[0]
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    line = line.partition("Exception raised from")[0].strip()
-    if len(line) > _MAX_CHARACTERS:
-        line = line[:_MAX_CHARACTERS] + "..."
-    return line or type(error).__name__
+    for more in _SAYS_NO_MORE:
+        line = line.partition(more)[0].strip()
+    return _cut(line) or type(error).__name__
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "..."
+
+
+def joined(error: BaseException) -> str:
+    """The whole message in one line, for those whose first line says nothing."""
+    return _cut(" ".join(str(error).split()))
 
 
 def load_error(model: str, path: Path, error: BaseException) -> ServingError:

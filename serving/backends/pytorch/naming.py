@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from serving.config.torch_call_spec import ordinal_of
 from serving.config.decode import ModelSpec, TensorSpec
+from serving.config.torch_call_spec import ordinal_of
 from serving.errors import InternalError, InvalidArgumentError
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Argument:
 
     name: str
     kind: str
-    """Tensor, List[str], Dict(str, Tensor), int, ... as TorchScript writes it."""
+    """Tensor, List[str], Dict[str, Tensor], int, ... as TorchScript writes it."""
     default: object = None
     is_optional: bool = False
     """It has a default, or may be None."""
@@ -51,7 +51,7 @@ class CallPlan:
 def plan_call(spec: ModelSpec, arguments: Sequence[Argument]) -> CallPlan:
     """Raises: InvalidArgumentError, InternalError, as Triton's backend does at load."""
     if not spec.inputs:
-        raise InternalError(_none_specified(spec, "input"))
+        raise InternalError(none_specified(spec, "input"))
     for item in spec.backend_inputs.values():
         check_strings(spec, item, "input")
     if len(arguments) == 1 and arguments[0].kind.startswith("Dict"):
@@ -84,7 +84,7 @@ def output_places(spec: ModelSpec) -> dict[str, int]:
     Raises: InternalError, InvalidArgumentError.
     """
     if not spec.outputs:
-        raise InternalError(_none_specified(spec, "output"))
+        raise InternalError(none_specified(spec, "output"))
     for item in spec.backend_outputs.values():
         check_strings(spec, item, "output")
     convention = _convention(spec, "output", spec.outputs, ())
@@ -230,10 +230,11 @@ def _check_argument(spec: ModelSpec, argument: Argument, name: str | None) -> No
         )
 
 
-def _none_specified(spec: ModelSpec, kind: str) -> str:
+def none_specified(spec: ModelSpec, kind: str) -> str:
+    """AUT-07."""
     return (
         f"unable to load model '{spec.name}': model configuration must contain at least one "
-        f"{kind}, none were specified; a TorchScript file does not tell them"
+        f"{kind}, none were specified; files of PyTorch do not tell them"
     )
 
 

@@ -19,8 +19,8 @@ from serving.backends.base import (
     Placement,
     TensorInstance,
 )
+from serving.backends.model_place import model_path
 from serving.backends.pytorch import failures, naming, runtime, switches
-from serving.backends.pytorch.files import model_path
 from serving.backends.pytorch.options import TorchOptions
 from serving.backends.pytorch.results import Results
 from serving.backends.pytorch.runtime import Array, torch
