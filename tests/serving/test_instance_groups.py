@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
     ExecutionTimes,
@@ -36,6 +37,7 @@ class Meeting(Backend, LoadedModel, ModelInstance):
     """Whoever is created or executes waits until all the others have come as far."""
 
     name = "meeting"
+    attributes = BackendAttributes(parallel_instance_loading=True)
 
     def __init__(self, parties: int, *, meets: str) -> None:
         self.barrier = threading.Barrier(parties, timeout=10)
