@@ -5,9 +5,10 @@ Pure functions; any thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from serving.config.compare import CODE, inputs_by_server, outputs_for_server
+from serving.config.compare import CODE, compare, inputs_by_server, outputs_for_server
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature import Signature, TensorSignature
@@ -49,6 +50,37 @@ def with_ordinal_names(signature: Signature) -> Signature:
 def _numbered(kind: str, tensors: tuple[TensorSignature, ...]) -> tuple[TensorSignature, ...]:
     names = ordinal_names(kind, len(tensors))
     return tuple(replace(item, name=name) for item, name in zip(tensors, names, strict=True))
+
+
+def compare_exported(report: Report, signature: Signature, file: str) -> None:
+    """The config beside an exported program."""
+    assert signature.call_spec is not None
+    compare_call(report, signature.call_spec, file)
+    if report.config.max_batch_size > 0:
+        _warn_of_fixed_batch(report, [item.shape for item in signature.inputs], file)
+        # Batches of that size are served: the rest of the shape is what must fit.
+        signature = replace(
+            signature,
+            inputs=tuple(map(_of_any_batch, signature.inputs)),
+            outputs=tuple(map(_of_any_batch, signature.outputs)),
+        )
+    compare(report, named_as_configured(signature, report.config), file)
+
+
+def _of_any_batch(tensor: TensorSignature) -> TensorSignature:
+    return replace(tensor, shape=(-1, *tensor.shape[1:])) if tensor.shape else tensor
+
+
+def _warn_of_fixed_batch(report: Report, shapes: Iterable[Sequence[int]], file: str) -> None:
+    """PT-12."""
+    sizes = {shape[0] for shape in shapes if shape and shape[0] >= 0}
+    if sizes:
+        report.warning(
+            "max_batch_size",
+            f"{file} was exported for batches of exactly {min(sizes)}: it refuses every other size",
+            "export it with a dynamic first dimension (torch.export.Dim)",
+            code="PT-12",
+        )
 
 
 def compare_call(report: Report, call_spec: CallSpec, file: str) -> None:
@@ -103,6 +135,8 @@ def compare_compiled(report: Report, program: CompiledProgram, file: str) -> Non
                 code=CODE,
             )
     if program.inputs is not None:
+        if config.max_batch_size > 0:
+            _warn_of_fixed_batch(report, [item.shape for item in program.inputs], file)
         _compare_expected(report, program.inputs, call_spec, file)
 
 

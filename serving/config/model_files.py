@@ -9,7 +9,7 @@ from pathlib import Path
 
 from serving.config.backend_files import ModelFile, model_file
 from serving.config.compare import CODE, compare
-from serving.config.compare_pt2 import compare_call, compare_compiled, named_as_configured
+from serving.config.compare_pt2 import compare_compiled, compare_exported
 from serving.config.compare_torch import compare_module
 from serving.config.compare_trees import compare_trees, parameters_of
 from serving.config.findings import Finding, Severity
@@ -97,7 +97,6 @@ def compare_with_config(report: Report, signature: FileSignature, file: str) -> 
     elif isinstance(signature, CompiledProgram):
         compare_compiled(report, signature, file)
     elif signature.call_spec is not None:
-        compare_call(report, signature.call_spec, file)
-        compare(report, named_as_configured(signature, report.config), file)
+        compare_exported(report, signature, file)
     else:
         compare(report, signature, file)

@@ -339,6 +339,25 @@ def test_batching_with_nested_tensors_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "content", [archive("single"), exported_program([{"as_int": 2}, {"as_int": 4}])]
+)
+def test_a_batch_size_that_an_archive_is_tied_to_is_a_warning(tmp_path, content):
+    """PT-12: requests of that size are served."""
+    inputs = tensors("input", ("INPUT__0", "FP32"))
+    if content != archive("single"):
+        inputs += tensors("input", ("INPUT__1", "BOOL"), dims="[1] reshape { }")
+    check = checked(
+        tmp_path, content, f"max_batch_size: 8\n{inputs}{tensors('output', ('RESULT', 'FP32'))}"
+    )
+
+    assert errors_of(check.findings) == []
+    warnings = [item.message for item in check.findings if item.severity is Severity.WARNING]
+    assert warnings == [
+        "1/model.pt2 was exported for batches of exactly 2: it refuses every other size"
+    ]
+
+
 def test_a_compiled_archive_does_not_fill_a_config(tmp_path):
     """AUT-07, PT-14: it does not tell the types of its outputs."""
     check = checked(tmp_path, archive("plain"))
