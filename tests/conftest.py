@@ -1,6 +1,9 @@
-"""Fixtures for all tests, and which tests a plain run leaves out."""
+"""Fixtures for all tests, which tests a plain run leaves out, and how two processes share them."""
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -21,3 +24,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(heavy)
         if item.get_closest_marker("gpu") and gpu_count() == 0:
             item.add_marker(gpu)
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    # The longest group first, beside which the others fit.
+    items.sort(key=lambda item: _group(item) != _WHOLE)
+
+
+_WHOLE = "the whole of Conch"
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests that one process runs: those with the running Conch, and else those of one file."""
+    return _WHOLE if "conch" in getattr(item, "fixturenames", ()) else str(item.path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports go from process to process as UTF-8, and logs of hostile names are none."""
+    report = yield
+    report.sections = [(name, _sendable(text)) for name, text in report.sections]
+    return report
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
