@@ -86,7 +86,7 @@ class ModelInstance(ABC):
 
     @property
     def has_ready_hook(self) -> bool:
-        """The model itself knows whether it is ready; asked in instance processes only."""
+        """The model itself knows whether it is ready, and `is_ready` asks it (BE-009)."""
         return False
 
     def is_ready(self) -> bool:

@@ -27,6 +27,8 @@ from serving.response import InferenceResponse
 
 logger = logging.getLogger(__name__)
 
+READY_LIMIT_S = 5.0
+"""No answer of a model in this time is a no."""
 Answer = tuple[InferenceRequest, InferenceResponse]
 Done = Callable[[Batch], None]
 
@@ -39,6 +41,13 @@ class _Work:
     done: Done
     answers: list[list[Answer]] = field(default_factory=list)
     failures: list[ServingError | None] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Question:
+    """Whether the model says that it is ready (BE-009)."""
+
+    answer: asyncio.Future[bool]
 
 
 class ThreadHost:
@@ -60,7 +69,7 @@ class ThreadHost:
         self._loop = loop
         self._model_name = model_name
         self._is_decoupled = is_decoupled
-        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._work: SimpleQueue[_Work | _Question | None] = SimpleQueue()
         self._answers: list[Answer] = []
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._started: asyncio.Future[ServingError | None] | None = None
@@ -69,6 +78,9 @@ class ThreadHost:
         self._lost = ""
         """Why the instance cannot execute again."""
         self._running: _Work | None = None
+        self._has_ready_hook = False
+        self._said_ready = True
+        """The model's last answer."""
         self._is_closing = False
         self._is_abandoned = False
         self._burst = BurstLimit()
@@ -89,10 +101,16 @@ class ThreadHost:
 
     @property
     def has_ready_hook(self) -> bool:
-        return False
+        return self._has_ready_hook
 
     async def check_ready(self) -> bool:
-        return self._is_ready
+        """While it executes it cannot be asked: then its last answer stands."""
+        if self._has_ready_hook and self._is_ready and self._running is None:
+            question = _Question(self._loop.create_future())
+            self._work.put(question)
+            done, _ = await asyncio.wait({question.answer}, timeout=READY_LIMIT_S)
+            self._said_ready = bool(done) and question.answer.result()
+        return self._is_ready and self._said_ready
 
     @property
     def has_failed(self) -> bool:
@@ -169,8 +187,12 @@ class ThreadHost:
             self._post(_settle, self._started, _as_load_error(error, self.name))
             self._post(_settle, self._stopped, None)
             return
+        self._has_ready_hook = instance.has_ready_hook
         self._post(_settle, self._started, None)
         while (work := self._work.get()) is not None:
+            if isinstance(work, _Question):
+                self._post(_settle, work.answer, self._ask_ready(instance))
+                continue
             for batch in work.batches:
                 work.failures.append(self._execute(instance, batch))
                 work.answers.append(self._answers)
@@ -181,6 +203,15 @@ class ThreadHost:
         except BaseException:
             logger.exception("closing failed instance=%s", self.name)
         self._post(_settle, self._stopped, None)
+
+    def _ask_ready(self, instance: ModelInstance) -> bool:
+        try:
+            return instance.is_ready()
+        except Exception as error:  # the hook is the model's
+            logger.warning(
+                "is_ready failed: %s model=%s instance=%s", error, self._model_name, self.name
+            )
+            return False
 
     def _execute(self, instance: ModelInstance, batch: Batch) -> ServingError | None:
         times = batch.times
