@@ -1,6 +1,6 @@
 """The ASGI callable of the web process: gateway, pages, sockets.
 
-`/v2` is taken before Channels and Django: a tensor's bytes meet no middleware. Everything else is
+`/v2` and `/v1` are taken before Channels and Django: a tensor's bytes meet no middleware. Everything else is
 Channels' router. Runs on uvicorn's event-loop thread.
 """
 
@@ -33,7 +33,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     kind = scope["type"]
     if kind == "http":
         path = scope["path"]
-        if path.startswith("/v2") and (len(path) == 3 or path[3] == "/"):
+        if path.startswith(("/v2", "/v1")) and (len(path) == 3 or path[3] == "/"):
             await gateway(scope, receive, send)
             return
     elif kind == "lifespan":

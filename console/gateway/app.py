@@ -1,8 +1,8 @@
-"""The raw ASGI callable behind `/v2`: check the caller, pick a worker, pass the bytes through.
+"""The raw ASGI callable behind `/v2` and `/v1`: check the caller, pick a worker, pass the bytes.
 
 Mounted outside Django and Channels (see `console.asgi`); runs on the web server's event loop.
-Bodies are never parsed and never held whole. Errors of its own are `{"error": "..."}`, as KServe
-has them.
+Bodies under `/v2` are never parsed and never held whole; one under `/v1` names its model. Errors of
+its own look as those of the API that was asked.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
 
 from console.core.lifespan import at_shutdown
-from console.gateway.access import Access, Denied, Headers
+from console.gateway import openai
+from console.gateway.access import Access, Headers
 from console.gateway.routes import Own, Refusal, Target, find_route
 from console.gateway.upstream import Connection, Head, Pool, UpstreamError
 from console.gateway.workers import NoWorkerError, Upstream, Workers, only
@@ -30,6 +32,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 WORKER = b"x-conch-worker"
 """Who answered; and, in a request, who is to answer: sequences stay with one worker."""
+
+SMALL_BODY = 64 * 1024
+"""JSON below this is parsed on the loop."""
 
 # Of the connection, not of the message; and secrets of the console that a worker must not see.
 DROPPED = frozenset(
@@ -59,6 +64,10 @@ class ClientGoneError(Exception):
     """The client closed its connection; nobody waits for an answer."""
 
 
+class BodyTooLargeError(Exception):
+    """A body that must be read as a whole is larger than that."""
+
+
 class Gateway:
     def __init__(self) -> None:
         self.access = Access()
@@ -67,23 +76,36 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        path = scope.get("raw_path") or scope["path"].encode()
-        route = find_route(method, path.partition(b"?")[0])
+        path = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
+        is_openai = openai.covers(path)
+        route = openai.find_route(method, path) if is_openai else find_route(method, path)
+        refuse = _Refusing(send, openai.error_body if is_openai else _kserve_error)
         if isinstance(route, Own):
             await self._answer_health(route, send)
             return
         if isinstance(route, Refusal):
-            await send_error(send, route.status, route.message)
+            await refuse(route.status, route.message)
             return
         headers: Headers = dict(scope["headers"])
         denied = await self.access.check(method, headers, route)
         if denied:
-            await _deny(send, denied)
+            await refuse(denied.status, denied.message)
             return
         try:
-            await self._forward(scope, route, _Body(scope, receive), send, headers.get(WORKER))
+            if route.lists_models:
+                await send_json(send, 200, openai.model_list(await self.workers.models()))
+                return
+            body = _Body(scope, receive)
+            await body.start(openai.MOST_BODY if route.is_named_in_body else 0)
+            if route.is_named_in_body:
+                route = replace(route, model=await _named_model(body.first))
+            failure = await self._forward(scope, route, body, send, headers.get(WORKER))
+            if failure:
+                await refuse(503, failure)
+        except BodyTooLargeError:
+            await refuse(413, f"the request body exceeds the limit of {openai.MOST_BODY} bytes")
         except NoWorkerError as error:
-            await send_error(send, error.status, str(error))
+            await refuse(error.status, str(error))
         except ClientGoneError:
             return
 
@@ -93,8 +115,8 @@ class Gateway:
 
     async def _forward(
         self, scope: Scope, target: Target, body: _Body, send: Send, worker: bytes | None
-    ) -> None:
-        await body.start()
+    ) -> str:
+        """Why no worker has answered; empty where one has. Raises NoWorkerError."""
         last_error = ""
         candidates = await self.workers.candidates(target.model, target.version)
         if worker is not None:
@@ -102,14 +124,14 @@ class Gateway:
         for upstream in candidates:
             try:
                 await self._try_worker(upstream, scope, body, send)
-                return
+                return ""
             except UpstreamError as error:
                 logger.warning("gateway: %s path=%s", error, scope["path"])
                 self.workers.shun(upstream)
                 last_error = str(error)
                 if not error.is_unsent or not body.is_rewindable:
                     break
-        await send_error(send, 503, last_error)
+        return last_error
 
     async def _try_worker(self, upstream: Upstream, scope: Scope, body: _Body, send: Send) -> None:
         """Raises: UpstreamError while nothing was sent to the client yet."""
@@ -167,16 +189,26 @@ class _Body:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
-        self._first = b""
+        self.first = b""
         self._more = True
         self._sent_more = False
         self.is_abandoned = False
         self.length = dict(scope["headers"]).get(b"content-length")
 
-    async def start(self) -> None:
-        self._first, self._more = await self._next()
+    async def start(self, most: int) -> None:
+        """Reads the first piece; with `most`, all of it. Raises BodyTooLargeError."""
+        self.first, self._more = await self._next()
+        if most and self._more:
+            pieces, size = [self.first], len(self.first)
+            while self._more and size <= most:
+                piece, self._more = await self._next()
+                pieces.append(piece)
+                size += len(piece)
+            if size > most:
+                raise BodyTooLargeError
+            self.first = b"".join(pieces)
         if not self._more and self.length is None:
-            self.length = str(len(self._first)).encode()
+            self.length = str(len(self.first)).encode()
 
     @property
     def is_rewindable(self) -> bool:
@@ -188,7 +220,7 @@ class _Body:
 
     async def pieces(self) -> Any:
         """The bytes to write: framed as chunks where the length is not known."""
-        piece, more = self._first, self._more
+        piece, more = self.first, self._more
         while True:
             if piece:
                 yield b"%x\r\n%b\r\n" % (len(piece), piece) if self.is_chunked else piece
@@ -243,15 +275,32 @@ def response_start(head: Head, upstream: Upstream) -> dict[str, Any]:
     return {"type": "http.response.start", "status": head.status, "headers": headers}
 
 
-async def _deny(send: Send, denied: Denied) -> None:
-    extra = [(b"www-authenticate", b'Bearer realm="conch"')] if denied.status == 401 else []
-    await send_error(send, denied.status, denied.message, extra)
+async def _named_model(body: bytes) -> str:
+    if len(body) < SMALL_BODY:
+        return openai.model_of(body)
+    return await asyncio.to_thread(openai.model_of, body)
 
 
-async def send_error(
-    send: Send, status: int, message: str, extra: list[tuple[bytes, bytes]] | None = None
+@dataclass(frozen=True, slots=True)
+class _Refusing:
+    """Sends an error of the gateway's own, in the form of the API that was asked."""
+
+    send: Send
+    body: Callable[[int, str], dict[str, Any]]
+
+    async def __call__(self, status: int, message: str) -> None:
+        extra = [(b"www-authenticate", b'Bearer realm="conch"')] if status == 401 else []
+        await send_json(self.send, status, self.body(status, message), extra)
+
+
+def _kserve_error(status: int, message: str) -> dict[str, Any]:
+    return {"error": message}
+
+
+async def send_json(
+    send: Send, status: int, value: object, extra: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    body = json.dumps({"error": message}).encode()
+    body = json.dumps(value).encode()
     await send_plain(send, status, body, [(b"content-type", b"application/json"), *(extra or [])])
 
 

@@ -24,6 +24,10 @@ class Target:
     model: str = ""
     """Empty: any ready worker may answer."""
     version: str = ""
+    is_named_in_body: bool = False
+    """The model is to be found in the body."""
+    lists_models: bool = False
+    """Answered by the gateway, from what all workers serve."""
 
     @property
     def is_inference(self) -> bool:

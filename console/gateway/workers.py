@@ -87,6 +87,13 @@ class Workers:
         now = time.monotonic()
         return sorted(turned, key=lambda up: self._shunned.get(up.worker_id, 0.0) > now)
 
+    async def models(self) -> set[str]:
+        """What is served by some worker. Raises NoWorkerError while the registry is away."""
+        table = await self._current()
+        if not table.ready and self._error:
+            raise NoWorkerError(503, self._error)
+        return {name for name, _ in table.serving}
+
     async def has_ready(self) -> bool:
         return bool((await self._current()).ready)
 
