@@ -40,6 +40,13 @@ HOSTING_OPTIONS: Sequence[Option] = (
         boolean,
     ),
     Option(
+        "openai-port",
+        "OpenAI",
+        "<port>",
+        "A port of their own for these routes, with /metrics and /health/ready. Default: none.",
+        port,
+    ),
+    Option(
         "openai-default-max-tokens",
         "OpenAI",
         "<integer>",
@@ -104,6 +111,7 @@ def with_hosting(
         allow_http=values.get("allow-http", options.allow_http and not on_vertex),
         allow_grpc=values.get("allow-grpc", options.allow_grpc and not on_vertex),
         allow_openai=values.get("allow-openai", options.allow_openai),
+        openai_port=values.get("openai-port", options.openai_port),
         openai_default_max_tokens=values.get(
             "openai-default-max-tokens", options.openai_default_max_tokens
         ),
@@ -172,7 +180,9 @@ Service = tuple[str, bool, str, int]
 
 def services_of(options: FrontendOptions) -> list[Service]:
     sagemaker, vertex = options.sagemaker, options.vertex
+    openai_port = options.openai_port
     return [
+        ("--openai-port", openai_port is not None, options.http_address, openai_port or 0),
         ("--http-port", options.allow_http, options.http_address, options.http_port),
         ("--grpc-port", options.allow_grpc, options.grpc_address, options.grpc_port),
         ("--metrics-port", options.allow_metrics, options.metrics_address, options.metrics_port),

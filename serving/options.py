@@ -232,6 +232,8 @@ class FrontendOptions:
     http_restricted: tuple[Restriction, ...] = ()
     allow_openai: bool = True
     """Serve /v1/... as OpenAI does, on the HTTP port."""
+    openai_port: int | None = None
+    """Serve them on a port of their own as well, at the address of HTTP."""
     openai_default_max_tokens: int = 16
     """Of requests that name no number."""
     sagemaker: SageMakerOptions = SageMakerOptions()

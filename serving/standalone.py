@@ -100,6 +100,7 @@ def _log_ports(line: CommandLine, frontends: Frontends) -> None:
         ("HTTP", options.http_address, frontends.http_port),
         ("gRPC", options.grpc_address, frontends.grpc_port),
         ("metrics", options.metrics_address, frontends.metrics_port),
+        ("OpenAI", options.http_address, frontends.openai_port),
         ("SageMaker", options.sagemaker.address, frontends.sagemaker_port),
         ("Vertex AI", options.vertex.address, frontends.vertex_port),
     ):

@@ -16,6 +16,7 @@ from serving.frontends.http_routes import HttpRoutes
 from serving.frontends.http_server import HttpServer
 from serving.frontends.malloc import tune_malloc
 from serving.frontends.metrics_http import MetricsRoutes
+from serving.frontends.openai_http import OpenAiPort
 from serving.frontends.sagemaker_http import SageMakerRoutes
 from serving.frontends.vertex_http import VertexRoutes
 from serving.options import FrontendOptions
@@ -34,6 +35,7 @@ class Frontends:
     http: HttpServer | None = None
     grpc: GrpcServer | None = None
     metrics: HttpServer | None = None
+    openai: HttpServer | None = None
     sagemaker: HttpServer | None = None
     vertex: HttpServer | None = None
     tracer: Tracer = field(default_factory=Tracer)
@@ -51,6 +53,10 @@ class Frontends:
         return self.metrics.port if self.metrics is not None else 0
 
     @property
+    def openai_port(self) -> int:
+        return self.openai.port if self.openai is not None else 0
+
+    @property
     def sagemaker_port(self) -> int:
         return self.sagemaker.port if self.sagemaker is not None else 0
 
@@ -60,7 +66,14 @@ class Frontends:
 
     async def stop(self, grace: float = 0.0) -> None:
         """Accept nothing new; answers in progress have `grace` seconds to go out."""
-        doors = (self.http, self.grpc, self.metrics, self.sagemaker, self.vertex)
+        doors = (
+            self.http,
+            self.grpc,
+            self.metrics,
+            self.openai,
+            self.sagemaker,
+            self.vertex,
+        )
         await asyncio.gather(*(door.stop(grace) for door in doors if door is not None))
         # Not the loop's own executor, which takes no jobs any more when the interpreter ends.
         loop = asyncio.get_running_loop()
@@ -89,6 +102,11 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
 
             opened.grpc = GrpcServer(server, memory, tracer, options.grpc)
             await opened.grpc.start(options.grpc_address, options.grpc_port)
+        if options.openai_port is not None:
+            of_openai = HttpRoutes(server, replace(options, allow_openai=True), memory, tracer)
+            door = OpenAiPort(server, of_openai, MetricsRoutes(server, options))
+            opened.openai = HttpServer(door, limits)
+            await opened.openai.start(options.http_address, options.openai_port)
         if options.sagemaker.is_allowed or options.vertex.is_allowed:
             # The platforms send no header for restricted APIs; a redirect of Vertex AI's may.
             unrestricted = replace(options, http_restricted=())

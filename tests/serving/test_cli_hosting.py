@@ -87,3 +87,10 @@ def test_tool_066_openai_routes_are_on() -> None:
     assert parse().allow_openai
     options = parse("--allow-openai=false", "--default-max-tokens=100")
     assert (options.allow_openai, options.openai_default_max_tokens) == (False, 100)
+
+
+def test_tool_066_openai_routes_may_have_a_port_of_their_own() -> None:
+    assert parse().openai_port is None
+    assert parse("--openai-port=9000").openai_port == 9000
+    with pytest.raises(cli.CommandLineError, match="--openai-port and --grpc-port are both 8001"):
+        parse("--openai-port=8001")
