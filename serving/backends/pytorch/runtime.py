@@ -143,5 +143,5 @@ def to_strings(array: Array, name: str, model: str) -> list[str]:
 def from_strings(items: Sequence[str]) -> Array:
     """A flat BYTES array."""
     flat = np.empty(len(items), dtype=np.object_)
-    flat[:] = [item.encode("utf-8", "surrogateescape") for item in items]
+    flat[:] = [item.encode() for item in items]
     return flat
