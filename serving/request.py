@@ -104,6 +104,8 @@ class InferenceRequest:
 
     batch_size: int = 1
     """Set by the model when it has checked the inputs: axis 0, or 1 where batching is off."""
+    checked_by: object = None
+    """Which `RequestChecks` need not look at it, because they have passed it, or an equal one."""
     times: RequestTimes = field(default_factory=RequestTimes)
     deliver: Callable[[InferenceRequest, InferenceResponse], None] | None = None
     """Set by the model: records statistics, post-processes, then calls on_response. Loop thread."""

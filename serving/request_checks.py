@@ -57,6 +57,7 @@ class RequestChecks:
             )
             for name, tensor in spec.inputs.items()
         }
+        self._reshapes_inputs = any(item.is_reshaped for item in self._inputs.values())
         self._outputs = spec.outputs
         self._all_names = set(spec.inputs)
         self._required = [name for name, item in spec.inputs.items() if not item.is_optional]
@@ -70,6 +71,8 @@ class RequestChecks:
 
     def check(self, request: InferenceRequest) -> None:
         """Raises: InvalidArgumentError."""
+        if request.checked_by is self:
+            return
         if request.requested_outputs:
             self._check_requested_outputs(request)
         if request.parameters:
@@ -105,6 +108,8 @@ class RequestChecks:
                 f"inference request batch-size must be <= {self._max_batch_size} for "
                 f"'{self._name}', got {batch_size}: split the request, or raise max_batch_size"
             )
+        if not self._reshapes_inputs:
+            request.checked_by = self
 
     def _unequal_batches(self, inputs: dict[str, InputTensor], name: str, batch_size: int) -> str:
         first = next(item for item in inputs if self._inputs[item].batch_axes)

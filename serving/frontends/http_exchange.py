@@ -57,12 +57,14 @@ class Exchange:
         if self._is_abandoned:
             return
         self.keep_alive = self.keep_alive and not response.must_close
-        head = render_head(
-            response,
-            framing=b"Content-Length: %d\r\n" % response.size,
-            keep_alive=self.keep_alive,
-            http_10=self.is_http_10,
-        )
+        head = response.head
+        if not head or not self.keep_alive or self.is_http_10:
+            head = render_head(
+                response,
+                framing=b"Content-Length: %d\r\n" % response.size,
+                keep_alive=self.keep_alive,
+                http_10=self.is_http_10,
+            )
         self._output = [head] if self._is_head else [head, *response.parts]
         self._finish()
 

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
 from serving.frontends.http_messages import (
     HEADER_LENGTH,
+    HEADER_LENGTH_KEY,
     JSON,
     OCTETS,
+    Body,
     Cancel,
     HttpRequest,
     HttpResponse,
     Reply,
     error_response,
+    render_head,
     text_error,
 )
 from serving.frontends.http_tracing import traced
@@ -30,6 +33,7 @@ from serving.frontends.json_threads import JsonThreads
 from serving.options import FrontendOptions
 from serving.protocol import compression
 from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS
+from serving.protocol.known_requests import AnswerKey, KnownAnswer, KnownRequest
 from serving.protocol.parameters import forward_headers
 from serving.protocol.v2_http import (
     DecodedRequest,
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MAX_KNOWN = 1024
 _MOST_INFLATED = 1024
 """What deflate can make of one byte."""
 
@@ -71,6 +76,8 @@ class InferRoute:
         pattern = options.http_header_forward_pattern
         self._forward = re.compile(pattern) if pattern else None
         self._threads = JsonThreads()
+        self._known: dict[tuple[Model, bytes], KnownRequest] = {}
+        server.add_state_listener(lambda entry: self._known.clear())  # models go, others come
 
     def refuse_head(self, request: HttpRequest, content_length: int) -> HttpResponse | None:
         """A JSON body above the limit need not be read to be refused (HTTP-033)."""
@@ -80,6 +87,12 @@ class InferRoute:
 
     def handle(self, http: HttpRequest, reply: Reply, name: str, version: int) -> Cancel | None:
         model = self._server.receiver(name, version)
+        json_size = _json_size(http)
+        if json_size and self._forward is None:
+            known = self._known.get((model, bytes(http.body[:json_size])))
+            if known is not None and known.body_size == len(http.body):
+                request = known.request(http.body, name, version)
+                return self._submit(http, reply, model, DecodedRequest(request, known=known))
         if model.spec.is_decoupled:
             raise UnsupportedError(
                 f"model '{name}' is decoupled: it may send any number of responses, which HTTP "
@@ -89,7 +102,23 @@ class InferRoute:
             decoding = _Decoding(reply, partial(self._submit, http, reply, model))
             self._threads.run(lambda: self._decode(http, model, version), decoding.done)
             return decoding.cancel
-        return self._submit(http, reply, model, self._decode(http, model, version))
+        decoded = self._decode(http, model, version)
+        cancel = self._submit(http, reply, model, decoded)
+        if json_size:
+            self._keep(http.body, json_size, model, decoded)
+        return cancel
+
+    def _keep(
+        self, body: memoryview, json_size: int, model: Model, decoded: DecodedRequest
+    ) -> None:
+        """The next request may be equal but for its binary data."""
+        known = KnownRequest.of(
+            decoded.request, json_size, len(body), is_binary=decoded.is_binary_by_default
+        )
+        if known is not None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()  # those that never come again must not keep others out
+            self._known[model, bytes(body[:json_size])] = known
 
     def _submit(
         self, http: HttpRequest, reply: Reply, model: Model, decoded: DecodedRequest
@@ -139,6 +168,19 @@ def _is_big(http: HttpRequest) -> bool:
         return False
     length = http.headers.get(b"inference-header-content-length", b"")
     return not length.isdigit() or int(length[:20]) >= BIG_BYTES
+
+
+def _json_size(http: HttpRequest) -> int:
+    """Of a body with binary data behind its JSON; 0 where it may not be known by its bytes."""
+    length = http.headers.get(HEADER_LENGTH_KEY, b"")
+    if len(length) > 4 or not length.isdigit() or b"content-encoding" in http.headers:
+        return 0
+    return int(length)
+
+
+def _known_answer(http: HttpResponse, sizes: list[int]) -> KnownAnswer:
+    head = render_head(http, framing=b"Content-Length: %d\r\n" % http.size, keep_alive=True)
+    return KnownAnswer(head, bytes(http.parts[0]), sizes, http.headers)
 
 
 class _Decoding:
@@ -197,12 +239,33 @@ class _Answer:
             return  # the model is not decoupled; the core refuses a second response
         # Request and answer point at each other: let go, or bodies wait for the cycle collector.
         self._decoded.request.on_response = None
-        if response.error is None and self._is_big(response):
+        known = None if self._coding else self._decoded.known
+        found = None if known is None else known.answer(response)
+        if known is not None and found is not None:
+            self._reply(self._ready(known, *found, response))
+        elif response.error is None and self._is_big(response):
             # Kept here too: its memory must be given back on the loop, not in the thread.
             self._response = response
             self._threads.run(lambda: self._rendered(response), self._done)
         else:
             self._reply(self._rendered(response))
+
+    def _ready(
+        self,
+        known: KnownRequest,
+        key: AnswerKey,
+        data: list[Body],
+        response: InferenceResponse,
+    ) -> HttpResponse:
+        """The head and the JSON are those of others like it that have gone out before."""
+        answer = known.answers.get(key)
+        sizes = list(map(len, data))
+        if answer is not None and answer.sizes == sizes:
+            return HttpResponse(200, [answer.text, *data], OCTETS, answer.headers, head=answer.head)
+        http = self._rendered(response)
+        if http.content_type is OCTETS and len(http.parts) == 1 + len(data):
+            known.keep_answer(key, _known_answer(http, sizes))
+        return http
 
     def _is_big(self, response: InferenceResponse) -> bool:
         if json_elements(self._decoded, response) >= BIG_ELEMENTS:

@@ -21,6 +21,7 @@ JSON = b"application/json"
 TEXT = b"text/plain"
 OCTETS = b"application/octet-stream"
 HEADER_LENGTH = b"Inference-Header-Content-Length"
+HEADER_LENGTH_KEY = HEADER_LENGTH.lower()
 
 
 @dataclass(slots=True)
@@ -54,6 +55,8 @@ class HttpResponse:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Besides Content-Type, Content-Length and Connection."""
     must_close: bool = False
+    head: bytes = b""
+    """As it goes out on a connection that goes on; empty: it is made of the fields above."""
 
     @property
     def size(self) -> int:

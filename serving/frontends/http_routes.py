@@ -100,11 +100,11 @@ class HttpRoutes:
         }
 
     def handle(self, request: HttpRequest, reply: Reply) -> Cancel | None:
-        key = (request.method, request.path)
+        key = (request.method, request.target)
         route = self._routes.get(key)
         if route is None:
-            route = self._restricted(self._find(*key), key[1])
-            if route[0] not in _NOWHERE and len(key[1]) <= _MAX_CACHED_PATH_SIZE:
+            route = self._restricted(self._find(request.method, request.path), request.path)
+            if route[0] not in _NOWHERE and len(request.target) <= _MAX_CACHED_PATH_SIZE:
                 if len(self._routes) >= _MAX_CACHED_ROUTES:
                     self._routes.clear()  # names that somebody invents must not keep real ones out
                 self._routes[key] = route

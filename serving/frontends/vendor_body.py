@@ -63,6 +63,7 @@ class _VendorReply:
     def __call__(self, response: HttpResponse) -> None:
         sizes = [value for name, value in response.headers if name == HEADER_LENGTH]
         if sizes:
+            response.head = b""
             response.content_type = b"application/vnd.%b-triton.binary+json;json-header-size=%b" % (
                 self._vendor,
                 sizes[0],

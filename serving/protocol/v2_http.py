@@ -22,6 +22,7 @@ from serving.protocol import v2_binary
 from serving.protocol.big_json import BIG_BYTES, BIG_ELEMENTS, PLACEHOLDER, BigArray, array_pieces
 from serving.protocol.classification import classify
 from serving.protocol.json_tensor import array_from_json, is_numeric, output_data
+from serving.protocol.known_requests import KnownRequest
 from serving.protocol.parameters import apply_parameter, bool_value
 from serving.protocol.tensor_counts import check_tensor_counts
 from serving.protocol.v2_json import (
@@ -58,6 +59,8 @@ class DecodedRequest:
     request: InferenceRequest
     is_binary_by_default: bool = False
     """Where no outputs were listed; a listed output is JSON unless it says binary_data."""
+    known: KnownRequest | None = None
+    """What an equal request has come to."""
 
 
 def parse_header_length(text: str, body_size: int) -> int:

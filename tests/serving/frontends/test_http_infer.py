@@ -38,6 +38,8 @@ class Core:
     def infer(self, request: InferenceRequest) -> None:
         self.requests.append(request)
 
+    def add_state_listener(self, callback: object) -> None: ...
+
     def answer(self) -> None:
         request = self.requests.pop(0)
         tensor = request.inputs["INPUT0"]
