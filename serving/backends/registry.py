@@ -24,10 +24,17 @@ from serving.options import ServerOptions
 logger = logging.getLogger(__name__)
 
 BUILT_IN = {
+    "distributed_addsub": "serving.backends.samples.small:DistributedAddSubBackend",
+    "dyna_sequence": "serving.backends.samples.sequences:DynaSequenceBackend",
     "fil": "serving.backends.fil:FilBackend",
     "identity": "serving.backends.identity:IdentityBackend",
     "onnxruntime": "serving.backends.onnxruntime:OnnxRuntimeBackend",
+    "openvino": "serving.backends.openvino:OpenVinoBackend",
     "python": "serving.backends.python.backend:PythonBackend",
+    "query": "serving.backends.samples.small:QueryBackend",
+    "repeat": "serving.backends.samples.streams:RepeatBackend",
+    "sequence": "serving.backends.samples.sequences:SequenceBackend",
+    "square": "serving.backends.samples.streams:SquareBackend",
     "tensorrt": "serving.backends.tensorrt.backend:TensorRTBackend",
     "pytorch": "serving.backends.pytorch.backend:PyTorchBackend",
     "tensorrtllm": "serving.backends.llm.backend:TensorRtLlmBackend",

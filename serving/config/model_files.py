@@ -9,6 +9,7 @@ from pathlib import Path
 
 from serving.config.backend_files import ModelFile, model_file
 from serving.config.compare import CODE, compare
+from serving.config.compare_openvino import as_reshaped
 from serving.config.compare_pt2 import compare_compiled, compare_exported
 from serving.config.compare_torch import compare_module
 from serving.config.compare_trees import compare_trees, parameters_of
@@ -56,7 +57,7 @@ def read_signature(report: Report, known: ModelFile, path: Path, file: str) -> F
 
 
 def _read(config: pb.ModelConfig, known: ModelFile, path: Path) -> FileSignature | None:
-    if known.backend == "onnxruntime":
+    if known.backend == "onnxruntime" or (known.backend == "openvino" and path.suffix == ".onnx"):
         return read_onnx_signature(path)
     if known.backend == "openvino" and path.suffix == ".xml":
         return read_openvino_signature(path)
@@ -98,5 +99,7 @@ def compare_with_config(report: Report, signature: FileSignature, file: str) -> 
         compare_compiled(report, signature, file)
     elif signature.call_spec is not None:
         compare_exported(report, signature, file)
+    elif report.config.backend == "openvino":
+        compare(report, as_reshaped(signature, report.config), file)
     else:
         compare(report, signature, file)

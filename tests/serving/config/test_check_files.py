@@ -51,6 +51,28 @@ def test_openvino_is_compared(tmp_path):
     assert grave(check_model(tmp_path / "m", config_text=mended)) == []
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", []),
+        ("SKIP_OV_DYNAMIC_BATCHSIZE", ["needs a first dimension of -1", "needs a first"]),
+        ("RESHAPE_IO_LAYERS", []),
+    ],
+)
+def test_a_batch_size_that_the_backend_gives_an_openvino_model_is_no_finding(tmp_path, more, words):
+    """OV-01."""
+    dims = "[5]" if more == "RESHAPE_IO_LAYERS" else "[3]"
+    config = f"max_batch_size: 8\n{XY.replace('[3]', dims)}"
+    if more:
+        config += f'parameters {{ key: "{more}" value {{ string_value: "YES" }} }}\n'
+    content = model_bytes.openvino(shape="1,3").replace(b"<dim>-1</dim>", b"<dim>1</dim>")
+
+    found = grave(check_model(model(tmp_path, "model.xml", content, config)))
+
+    assert len(found) == len(words), found
+    assert all(part in text for part, text in zip(words, found, strict=True))
+
+
 def test_saved_models_fill_the_config_and_are_compared(tmp_path):
     content = model_bytes.saved_model({"x": (1, [-1, 3])}, {"y": (1, [-1, 2])})
     directory = model(tmp_path, "model.savedmodel/saved_model.pb", content, "")
