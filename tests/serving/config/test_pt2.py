@@ -1,13 +1,8 @@
-"""PT2 archives: names by call specification, what an archive tells, the config beside it.
-
-The recordings in tests/data/aoti are those of real archives (PyTorch 2.13): metadata, what
-`loader.get_call_spec()` gave, and the part of the source code that is read.
-"""
+"""PT2 archives: names by call specification, what an archive tells, the config beside it."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +21,8 @@ from tests.serving.config.model_bytes import (
     treespec,
     zipped,
 )
+from tests.serving.config.pt2_recordings import archive, recorded, source
 
-DATA = Path(__file__).parents[2] / "data" / "aoti"
 PT2 = 'backend: "pytorch" platform: "torch_aoti"\n'
 SEED_INPUTS = (
     "ARGS[0]",
@@ -47,16 +42,6 @@ SEED_OUTPUTS = (
     "RESULT[DDD][KA]",
     "RESULT[DDD][KB]",
 )
-
-
-def recorded(name):
-    return json.loads((DATA / f"{name}.json").read_text())
-
-
-def archive(name, **metadata):
-    """The archive as recorded, but for its machine code."""
-    source = (DATA / f"{name}.cpp.txt").read_text()
-    return compiled_program(name, source, recorded(name)["metadata"] | metadata)
 
 
 def put(tmp_path, content):
@@ -268,10 +253,10 @@ def test_an_archive_that_cannot_be_served_is_refused(tmp_path, members, words):
 
 def test_an_argument_that_is_no_tensor_is_refused(tmp_path):
     """PT-10: every leaf must be a tensor."""
-    source = (DATA / "plain.cpp.txt").read_text().replace("    inputs_info_[1].name", "    //")
+    text = source("plain").replace("    inputs_info_[1].name", "    //")
 
     with pytest.raises(InvalidArgumentError, match="takes 2 values, 1 of them tensors"):
-        read_pt2_signature(put(tmp_path, compiled_program("plain", source, {})))
+        read_pt2_signature(put(tmp_path, compiled_program("plain", text, {})))
 
 
 # -- the config beside it
@@ -340,16 +325,21 @@ def test_batching_with_nested_tensors_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [archive("single"), exported_program([{"as_int": 2}, {"as_int": 4}])]
+    ("content", "more"),
+    [
+        (archive("single"), ""),
+        (
+            exported_program([{"as_int": 2}, {"as_int": 4}]),
+            tensors("input", ("INPUT__1", "BOOL"), dims="[1] reshape { }"),
+        ),
+    ],
+    ids=["compiled", "exported"],
 )
-def test_a_batch_size_that_an_archive_is_tied_to_is_a_warning(tmp_path, content):
+def test_a_batch_size_that_an_archive_is_tied_to_is_a_warning(tmp_path, content, more):
     """PT-12: requests of that size are served."""
-    inputs = tensors("input", ("INPUT__0", "FP32"))
-    if content != archive("single"):
-        inputs += tensors("input", ("INPUT__1", "BOOL"), dims="[1] reshape { }")
-    check = checked(
-        tmp_path, content, f"max_batch_size: 8\n{inputs}{tensors('output', ('RESULT', 'FP32'))}"
-    )
+    config = tensors("input", ("INPUT__0", "FP32")) + more + tensors("output", ("RESULT", "FP32"))
+
+    check = checked(tmp_path, content, "max_batch_size: 8\n" + config)
 
     assert errors_of(check.findings) == []
     warnings = [item.message for item in check.findings if item.severity is Severity.WARNING]
