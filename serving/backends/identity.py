@@ -2,9 +2,11 @@
 state stays as it is.
 
 For load tests and examples. With batch_input the tensors made for the batch are returned after the
-inputs, and the batch is joined and scattered as for any model that maps arrays to arrays. The
-config parameter `execute_delay_ms` makes every execution last that long, as Triton's sample backend
-does. Instances run in their own thread.
+inputs, and the batch is joined and scattered as for any model that maps arrays to arrays. Config
+parameters as of Triton's sample backend (SMP-01): `execute_delay_ms` makes every execution last
+that long, `instance_wise_delay_multiplier` times that and the number of the instance;
+`creation_delay_sec` makes an instance come late; `enable_custom_tracing` adds two moments to the
+trace of a request. Instances run in their own thread.
 """
 
 from __future__ import annotations
@@ -45,26 +47,45 @@ class _IdentityModel(LoadedModel):
     def __init__(self, context: ModelContext) -> None:
         self._context = context
         self._pairs = _pairs(context.spec)
-        self._delay_s = _delay_s(context.spec)
+        self._delay_s = delay_s(context.spec)
+        self._multiplier = _number(context.spec, "instance_wise_delay_multiplier", 1_000_000)
+        self._creation_delay_s = _number(context.spec, "creation_delay_sec", 3600)
+        self._is_traced = context.spec.parameters.get("enable_custom_tracing", "").lower() == "true"
 
     def create_instance(self, placement: Placement) -> ModelInstance:
+        if self._creation_delay_s:
+            time.sleep(self._creation_delay_s)
+        factor = 1.0
+        if self._multiplier:
+            number = placement.instance_name.rpartition("_")[2]
+            factor = self._multiplier * max(1, int(number) if number.isdigit() else 0)
+        delay_s = self._delay_s * factor
         if self._context.spec.batch_inputs or self._context.spec.batch_outputs:
-            return _JoinedIdentityInstance(self._context, self._pairs, self._delay_s)
-        return _IdentityInstance(self._context, self._pairs, self._delay_s)
+            return _JoinedIdentityInstance(self._context, self._pairs, delay_s)
+        return _IdentityInstance(self._context, self._pairs, delay_s, self._is_traced)
 
 
 class _IdentityInstance(ModelInstance):
     def __init__(
-        self, context: ModelContext, pairs: list[tuple[str, TensorSpec]], delay_s: float
+        self,
+        context: ModelContext,
+        pairs: list[tuple[str, TensorSpec]],
+        delay_s: float,
+        is_traced: bool = False,
     ) -> None:
         self._name = context.spec.name
         self._version = context.version
         self._pairs = pairs
         self._delay_s = delay_s
+        self._is_traced = is_traced
 
     def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        if self._is_traced:
+            _stamp(requests, "CUSTOM_ACTIVITY_START")
         if self._delay_s:
             time.sleep(self._delay_s)
+        if self._is_traced:
+            _stamp(requests, "CUSTOM_ACTIVITY_END")
         for request in requests:
             outputs = []
             for input_name, output in self._pairs:
@@ -117,15 +138,26 @@ def _pairs(spec: ModelSpec) -> list[tuple[str, TensorSpec]]:
     return pairs + states
 
 
-def _delay_s(spec: ModelSpec) -> float:
-    text = spec.parameters.get(_DELAY, "0")
+def delay_s(spec: ModelSpec) -> float:
+    """How long an execution takes, by the parameter. Raises: InvalidArgumentError."""
+    return _number(spec, _DELAY, 3_600_000) / 1000
+
+
+def _number(spec: ModelSpec, name: str, most: float) -> float:
+    text = spec.parameters.get(name, "0")
     try:
-        delay_ms = float(text)
+        value = float(text)
     except ValueError:
-        delay_ms = -1.0
-    if not 0 <= delay_ms <= 3_600_000:
+        value = -1.0
+    if not 0 <= value <= most:
         raise InvalidArgumentError(
-            f"parameter '{_DELAY}' of model '{spec.name}' is '{text}': it must be a number of "
-            "milliseconds from 0 to 3600000"
+            f"parameter '{name}' of model '{spec.name}' is '{text}': it must be a number from 0 to "
+            f"{most:g}"
         )
-    return delay_ms / 1000
+    return value
+
+
+def _stamp(requests: Sequence[InferenceRequest], name: str) -> None:
+    for request in requests:
+        if request.trace is not None:
+            request.trace.stamp(name)

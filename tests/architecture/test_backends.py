@@ -12,7 +12,9 @@ from serving.backends.registry import BUILT_IN
 TESTS = Path(__file__).parents[1] / "serving" / "backends"
 ONE_ANSWER_FOR_ONE_REQUEST = BUILT_IN.keys() - {
     # Streams of answers, which the suite does not speak of; their own tests do.
-    *("repeat", "vllm", "tensorrtllm"),
+    *("repeat", "square", "vllm", "tensorrtllm"),
+    # Answers that depend on the requests before, or no answer at all.
+    *("sequence", "dyna_sequence", "query"),
     # Needs a GPU to load anything.
     "tensorrt",
 }
