@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from serving import host_policies, metrics_config
+from serving import host_policies, metrics_config, native_code
 from serving.cache.settings import combined, parse_setting
 from serving.cli_forms import OptionError
 from serving.cli_trace import combined as trace_settings_of
@@ -214,6 +214,9 @@ def _backend_config(env: Mapping[str, str]) -> dict[str, dict[str, str]]:
                 f"CONCH_BACKEND_CONFIG: '{item.strip()}' is not of the form <backend>,<key>=<value>"
             )
         found.setdefault(backend.strip() if comma else "", {})[key.strip()] = value.strip()
+    # Whoever may publish models in the console shall not thereby run native code in the worker.
+    allowed = _flag(env, "CONCH_ALLOW_NATIVE_CODE", default=False)
+    found.setdefault("", {}).setdefault(native_code.KEY, str(allowed).lower())
     return found
 
 

@@ -116,8 +116,24 @@ def test_settings_of_backends_are_those_of_the_command_line_one_after_the_other(
     ).server
 
     expected = {"execute-timeout-seconds": "5", "max-quick-restarts": "3"}
-    assert server.backend_config == {"python": expected, "": {"min": "7"}}
+    everyone = {"min": "7", "allow-native-code": "false"}
+    assert server.backend_config == {"python": expected, "": everyone}
     assert server.model_log_directory == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("environment", "allowed"),
+    [
+        ({}, "false"),
+        ({"CONCH_ALLOW_NATIVE_CODE": "true"}, "true"),
+        ({"CONCH_BACKEND_CONFIG": "allow-native-code=true"}, "true"),
+    ],
+)
+def test_models_of_the_console_bring_no_native_code_unless_allowed(environment, allowed):
+    """PT-22: publishing a model does not run code in the worker's process."""
+    config = load_settings({**MODELS, **environment}).server.backend_config
+
+    assert config[""]["allow-native-code"] == allowed
 
 
 def test_a_wrong_setting_of_a_backend_says_what_is_expected():

@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.backends.native_code import is_allowed
+from serving.native_code import is_allowed
 from serving.errors import ModelLoadError, UnsupportedError
 
 PARAMETER = "MODEL_INIT_LIBRARY"
