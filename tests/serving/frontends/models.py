@@ -16,6 +16,13 @@ output {{ name: "OUTPUT0" data_type: TYPE_{kind} dims: [ {dims} ] {output} }}
 
 
 def write_repository(root: Path) -> Path:
+    write_identities(root)
+    _onnx(root / "plus_one")
+    return root
+
+
+def write_identities(root: Path) -> None:
+    """Those that need no runtime."""
     _identity(root, "identity", "FP32", "-1", batch=8, extra="dynamic_batching { }\n")
     _identity(root, "strings", "STRING", "-1")
     _identity(root, "half", "FP16", "-1")
@@ -24,8 +31,6 @@ def write_repository(root: Path) -> Path:
     (labelled / "labels.txt").write_text("cat\ndog\nfish\n")
     delay = 'parameters { key: "execute_delay_ms" value { string_value: "300" } }\n'
     _identity(root, "slow", "FP32", "-1", extra=delay)
-    _onnx(root / "plus_one")
-    return root
 
 
 def _identity(
