@@ -1,0 +1,1 @@
+"""Text-generation engines (vLLM, TensorRT-LLM) behind one contract of tensors."""

@@ -1,0 +1,1 @@
+"""The runtime folder of the tensorrtllm backend: model.py runs in instance processes."""

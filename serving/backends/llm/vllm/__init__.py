@@ -1,0 +1,1 @@
+"""The runtime folder of the vllm backend: model.py runs in instance processes."""

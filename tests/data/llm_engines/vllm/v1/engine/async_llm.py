@@ -1,0 +1,115 @@
+"""An AsyncLLM that echoes; the prompt `die` ends it, as a crash of its process would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from echo_words import pause_s, words_of
+
+from vllm import AsyncEngineArgs, PoolingParams, SamplingParams
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import RequestOutputKind
+
+
+@dataclass
+class Logprob:
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+class EngineDeadError(Exception):
+    pass
+
+
+class AsyncLLM:
+    def __init__(self, args: AsyncEngineArgs) -> None:
+        self._args = args
+        self._aborted: set[str] = set()
+        self._is_dead = False
+
+    @classmethod
+    def from_engine_args(cls, engine_args: AsyncEngineArgs) -> AsyncLLM:
+        asyncio.get_running_loop()  # vLLM makes its tasks here
+        return cls(engine_args)
+
+    async def generate(
+        self,
+        prompt: dict[str, Any],
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        lora_request: Any = None,
+    ) -> AsyncGenerator[SimpleNamespace, None]:
+        given = prompt.get("prompt", prompt.get("prompt_token_ids"))
+        if not given:
+            raise VLLMValidationError("The decoder prompt cannot be empty")
+        if given == "die":
+            self._is_dead = True
+        if self._is_dead:
+            raise EngineDeadError("EngineCore encountered an issue.")
+        words = words_of(given)
+        if lora_request is not None:
+            words = [f"{lora_request.lora_name}:{word}" for word in words]
+        count = min(len(words), sampling_params.max_tokens or len(words))
+        reason = "stop" if count == len(words) else "length"
+        kind = sampling_params.output_kind
+        for position in range(count):
+            await asyncio.sleep(pause_s())
+            if request_id in self._aborted:
+                yield self._output(given, [], sampling_params, "abort")
+                return
+            is_last = position == count - 1
+            if kind is RequestOutputKind.DELTA:
+                part = words[position : position + 1]
+                yield self._output(given, part, sampling_params, reason if is_last else None)
+        if kind is RequestOutputKind.FINAL_ONLY:
+            yield self._output(given, words[:count], sampling_params, reason)
+
+    @staticmethod
+    def _output(
+        prompt: Any, words: list[str], sampling: SamplingParams, reason: str | None
+    ) -> SimpleNamespace:
+        logprobs = None
+        if sampling.logprobs is not None:
+            logprobs = [{7: Logprob(-0.5, 1, word)} for word in words]
+        choice = SimpleNamespace(
+            text="".join(f"{word} " for word in words),
+            token_ids=list(range(len(words))),
+            finish_reason=reason,
+            cumulative_logprob=None if logprobs is None else -0.5 * len(words),
+            logprobs=logprobs,
+        )
+        tokens = prompt if isinstance(prompt, list) else prompt.split()
+        return SimpleNamespace(outputs=[choice] * sampling.n, prompt_token_ids=tokens)
+
+    async def encode(
+        self,
+        prompt: dict[str, Any],
+        pooling_params: PoolingParams,
+        request_id: str,
+        lora_request: Any = None,
+    ) -> AsyncGenerator[SimpleNamespace, None]:
+        assert pooling_params.task == "embed"
+        text = prompt["prompt"]
+
+        class Vector:
+            def float(self) -> np.ndarray:
+                return np.array([len(text), text.count("a")], np.float32)
+
+        yield SimpleNamespace(outputs=SimpleNamespace(data=Vector()), prompt_token_ids=text.split())
+
+    async def abort(self, request_id: str) -> None:
+        self._aborted.add(request_id)
+
+    async def check_health(self) -> None:
+        if self._is_dead:
+            raise EngineDeadError("EngineCore encountered an issue.")
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        self._is_dead = True

@@ -1,0 +1,339 @@
+"""The vllm and tensorrtllm backends in instance processes, on engines that echo (VLLM-01, TLLM-01).
+
+The engines keep to the interfaces of vLLM and TensorRT-LLM (tests/data/llm_engines); the real vLLM
+answers in test_real_vllm.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serving.errors import ErrorCode, ServingError
+from serving.options import ControlMode, ServerOptions
+from serving.response import InferenceResponse
+from serving.server import ModelServer
+from tests.serving.loading import request_of
+from tests.waiting import wait_until
+
+ENGINES = Path(__file__).parents[3] / "data" / "llm_engines"
+TRT_CONFIG = """backend: "tensorrtllm"
+input [{ name: "text_input" data_type: TYPE_STRING dims: [1] optional: true },
+       { name: "input_ids" data_type: TYPE_INT32 dims: [-1] optional: true },
+       { name: "streaming" data_type: TYPE_BOOL dims: [1] optional: true },
+       { name: "max_tokens" data_type: TYPE_INT32 dims: [1] optional: true },
+       { name: "bad_words" data_type: TYPE_STRING dims: [-1] optional: true }]
+output { name: "text_output" data_type: TYPE_STRING dims: [-1] }
+model_transaction_policy { decoupled: true }
+parameters { key: "gpt_model_path" value { string_value: "/engines/llama" } }
+parameters { key: "kv_cache_free_gpu_mem_fraction" value { string_value: "0.5" } }
+"""
+
+
+def write(root: Path, name: str, config: str, settings: Any = None) -> None:
+    version = root / name / "1"
+    version.mkdir(parents=True)
+    (root / name / "config.pbtxt").write_text(config)
+    if settings is not None:
+        (version / "model.json").write_text(
+            settings if isinstance(settings, str) else json.dumps(settings)
+        )
+
+
+@contextlib.asynccontextmanager
+async def running(root: Path, loaded: str = "*") -> AsyncIterator[ModelServer]:
+    """`loaded` at the start; all by default."""
+    options = ServerOptions(
+        (root,),
+        model_control_mode=ControlMode.EXPLICIT,
+        load_models=(loaded,) if loaded else (),
+        exit_timeout_secs=10,
+    )
+    server = ModelServer(options)
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
+
+
+@pytest.fixture(autouse=True)
+def engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ENGINES))
+
+
+def texts(*items: str) -> np.ndarray:
+    return np.array([item.encode() for item in items], dtype=np.object_)
+
+
+def flag(value: bool = True) -> np.ndarray:
+    return np.array([value])
+
+
+def call(name: str, sampling: Any = None, **inputs: Any) -> Any:
+    arrays = {
+        key: texts(value) if isinstance(value, str) else np.asarray(value)
+        for key, value in inputs.items()
+    }
+    if sampling is not None:
+        text = sampling if isinstance(sampling, str) else json.dumps(sampling)
+        arrays["sampling_parameters"] = texts(text)
+    return request_of(arrays, model=name)
+
+
+def start(server: ModelServer, request: Any) -> tuple[list[InferenceResponse], asyncio.Event]:
+    """Responses as they come, and when the last one has."""
+    seen: list[InferenceResponse] = []
+    over = asyncio.Event()
+
+    def on_response(response: InferenceResponse) -> None:
+        seen.append(response)
+        if response.is_final:
+            over.set()
+
+    request.on_response = on_response
+    server.infer(request)
+    return seen, over
+
+
+async def answers(server: ModelServer, request: Any) -> list[dict[str, Any]]:
+    """The tensors of each response. Raises: the error of a response."""
+    seen, over = start(server, request)
+    await asyncio.wait_for(over.wait(), 20)
+    for response in seen:
+        if response.error is not None:
+            raise response.error
+    return [
+        {item.name: item.array for item in response.outputs}
+        for response in seen
+        if response.outputs
+    ]
+
+
+async def said(server: ModelServer, request: Any) -> str:
+    pieces = await answers(server, request)
+    return b"".join(piece["text_output"][0] for piece in pieces).decode()
+
+
+async def refused(server: ModelServer, request: Any) -> str:
+    with pytest.raises(ServingError) as caught:
+        await answers(server, request)
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    return caught.value.message
+
+
+async def test_vllm_01_a_model_that_only_names_its_engine_generates_text(tmp_path: Path):
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    async with running(tmp_path) as server:
+        config = server.model_config("w")
+        assert config.model_transaction_policy.decoupled
+        assert [item.name for item in config.input][:3] == ["text_input", "input_ids", "stream"]
+        assert "cumulative_logprob" in [item.name for item in config.output]
+
+        # The prompt comes first in an answer that is not streamed, unless it is excluded.
+        assert await said(server, call("w", text_input="a b c")) == "a b cc b a "
+        without = call("w", text_input="a b c", exclude_input_in_output=flag())
+        assert await said(server, without) == "c b a "
+
+        pieces = await answers(server, call("w", text_input="a b c", stream=flag()))
+        assert [piece["text_output"][0] for piece in pieces] == [b"c ", b"b ", b"a "]
+
+        # Tokens instead of text, sampling parameters as text, and what they leave out.
+        tokens = call("w", {"max_tokens": "2"}, input_ids=np.array([5, 6, 7], np.int32))
+        assert await said(server, tokens) == "#7 #6 "
+
+        named = call("w", text_input="a b c", exclude_input_in_output=flag())
+        named.parameters = {"max_tokens": 1, "of_someone_else": 3}
+        assert await said(server, named) == "c "
+
+
+async def test_vllm_01_a_response_tells_what_the_request_asks_it_to_tell(tmp_path: Path):
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    asks = [
+        "return_finish_reason",
+        "return_cumulative_logprob",
+        "return_logprobs",
+        "return_num_input_tokens",
+        "return_num_output_tokens",
+    ]
+    async with running(tmp_path) as server:
+        every = dict.fromkeys(asks, flag())
+        (whole,) = await answers(server, call("w", {"n": 2}, text_input="a b", **every))
+        first, second = await answers(server, call("w", text_input="a b", stream=flag(), **every))
+
+    assert whole["text_output"].tolist() == [b"a bb a ", b"a bb a "]
+    assert whole["finish_reason"].tolist() == [b"stop", b"stop"]
+    assert whole["cumulative_logprob"].tolist() == [-1.0, -1.0]
+    assert json.loads(whole["logprobs"][0])[0]["7"]["decoded_token"] == "b"
+    assert whole["num_input_tokens"].tolist() == [2]
+    assert whole["num_output_tokens"].tolist() == [2, 2]
+    assert first["finish_reason"].tolist() == [b"None"]
+    assert second["finish_reason"].tolist() == [b"stop"]
+    assert first["num_output_tokens"].tolist() == [1]
+
+
+async def test_vllm_01_a_callers_mistake_is_told_and_leaves_the_engine_as_it_is(tmp_path: Path):
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    async with running(tmp_path) as server:
+        cases = [
+            (call("w"), "either 'text_input' or 'input_ids'"),
+            (call("w", text_input="a", input_ids=np.array([1], np.int32)), "this one has both"),
+            (call("w", input_ids=np.empty(0, np.int32)), "'input_ids' is empty"),
+            (call("w", text_input=""), "cannot be empty"),
+            (call("w", "{", text_input="a"), "'sampling_parameters' is not valid JSON"),
+            (call("w", [1], text_input="a"), "must be a JSON object"),
+            (call("w", {"warmth": 1}, text_input="a"), "no sampling parameter 'warmth'; it has"),
+            (call("w", {"skip_clone": True}, text_input="a"), "no sampling parameter"),
+            (call("w", {"temperature": "hot"}, text_input="a"), "temperature"),
+            (call("w", {"temperature": -1}, text_input="a"), "must be non-negative"),
+            (call("w", {"lora_name": "x"}, text_input="a"), "no LoRA adapter 'x'"),
+            (
+                call("w", text_input="a", stream=flag(), exclude_input_in_output=flag(False)),
+                "leave one of the two out",
+            ),
+        ]
+        for request, words in cases:
+            assert words in await refused(server, request)
+        bad = call("w", text_input="a")
+        bad.inputs["text_input"].array = np.array([b"\xff"], dtype=np.object_)
+        assert "no UTF-8" in await refused(server, bad)
+
+        assert await said(server, call("w", text_input="a")) == "aa "
+
+
+async def test_vllm_01_a_call_that_nobody_waits_for_ends_in_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ECHO_PAUSE_S", "0.02")
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    async with running(tmp_path) as server:
+        request = call("w", {"max_tokens": 9000}, text_input="a " * 9000, stream=flag())
+        seen, over = start(server, request)
+        await wait_until(lambda: len(seen) > 2)
+        others = [said(server, call("w", text_input=f"{i} x")) for i in range(20)]
+
+        request.cancel()
+        await asyncio.wait_for(over.wait(), 5)
+
+        assert seen[-1].error is not None
+        assert seen[-1].error.code is ErrorCode.CANCELLED
+        assert await asyncio.gather(*others) == [f"{i} xx {i} " for i in range(20)]
+
+
+async def test_vllm_01_lora_adapters_have_names_and_metrics_are_vllms(tmp_path: Path):
+    on = 'parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }'
+    write(tmp_path, "w", f'backend: "vllm" {on}', {"model": "a/b"})
+    (tmp_path / "w" / "1" / "multi_lora.json").write_text('{"sea": "adapters/sea"}')
+    async with running(tmp_path) as server:
+        adapted = call("w", {"lora_name": "sea"}, text_input="a b", stream=flag())
+        assert await said(server, adapted) == "sea:b sea:a "
+
+        counted = 'vllm:prompt_tokens_total{model="w",version="1"} 2'
+        await wait_until(lambda: counted in server.custom_metrics.render())
+        lines = server.custom_metrics.render().splitlines()
+
+    assert 'vllm:generation_tokens_total{model="w",version="1"} 2' in lines
+    assert 'vllm:time_to_first_token_seconds_count{model="w",version="1"} 1' in lines
+
+
+async def test_vllm_01_an_engine_that_dies_comes_back_with_its_process(tmp_path: Path):
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    async with running(tmp_path) as server:
+        with pytest.raises(ServingError, match="EngineDeadError|the engine died"):
+            await answers(server, call("w", text_input="die"))
+
+        async def is_back() -> bool:
+            with contextlib.suppress(ServingError):
+                return await said(server, call("w", text_input="a")) == "aa "
+            return False
+
+        for _ in range(100):
+            if await is_back():
+                return
+            await asyncio.sleep(0.1)
+        pytest.fail("the engine did not come back")
+
+
+async def test_vllm_01_a_pooling_engine_gives_embeddings(tmp_path: Path):
+    write(tmp_path, "e", 'backend: "vllm"', {"model": "a/b", "runner": "pooling"})
+    async with running(tmp_path) as server:
+        assert not server.model_config("e").model_transaction_policy.decoupled
+        (answer,) = await answers(
+            server, call("e", text_input="a cat", return_num_input_tokens=flag())
+        )
+
+    assert answer["embedding"].tolist() == [5.0, 2.0]
+    assert answer["num_input_tokens"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (None, r"there is no 1/model\.json: write the arguments of the engine there"),
+        ("{", r"1/model\.json is not valid JSON"),
+        ("[1]", r"1/model\.json must hold a JSON object"),
+        ({"model": "no-such-model"}, "is not a local folder"),
+        ({"model": "a", "colour": 1}, "unexpected keyword argument 'colour'"),
+    ],
+)
+async def test_vllm_01_an_engine_that_cannot_start_fails_the_load(
+    tmp_path: Path, settings: Any, words: str
+):
+    write(tmp_path, "w", 'backend: "vllm"', settings)
+
+    with pytest.raises(ServingError, match=words):
+        async with running(tmp_path):
+            pass
+
+
+async def test_tllm_01_the_names_of_triton_models_mean_the_same(tmp_path: Path):
+    write(tmp_path, "t", TRT_CONFIG)
+    async with running(tmp_path) as server:
+        pieces = await answers(server, call("t", text_input="a b c", streaming=flag()))
+        assert [piece["text_output"][0] for piece in pieces] == [b"c ", b"b ", b"a "]
+
+        limited = call("t", text_input="a b c", max_tokens=np.array([2], np.int32))
+        assert await said(server, limited) == "a b cc b "
+        assert await said(server, call("t", text_input="a", bad_words=texts("x"))) == "aa "
+        assert await said(server, call("t", input_ids=np.array([3, 4], np.int32))) == "#4 #3 "
+
+        wrong = call("t", text_input="a")
+        wrong.parameters = {"top_k": -2}
+        assert "require top_k >= 0" in await refused(server, wrong)
+        assert "is empty" in await refused(server, call("t", text_input=""))
+
+
+async def test_tllm_01_an_engine_that_cannot_start_fails_the_load(tmp_path: Path):
+    nowhere = TRT_CONFIG.replace("gpt_model_path", "unused")
+    write(tmp_path, "a", nowhere)
+    write(tmp_path, "b", TRT_CONFIG.replace('"0.5"', '"half"'))
+    beams = 'parameters { key: "max_beam_width" value { string_value: "99" } }'
+    write(tmp_path, "c", TRT_CONFIG + beams)
+
+    async with running(tmp_path, "") as server:
+        for name, words in (
+            ("a", "no parameter gpt_model_path"),
+            ("b", "parameter 'kv_cache_free_gpu_mem_fraction' is 'half'"),
+            ("c", "more than the engine was built for"),
+        ):
+            with pytest.raises(ServingError, match=words):
+                await server.load_model(name)
+
+
+@pytest.mark.parametrize("backend", ["vllm", "tensorrtllm"])
+async def test_an_engine_that_is_not_installed_is_told_with_the_way_to_get_it(
+    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("PYTHONPATH")
+    write(tmp_path, "m", f'backend: "{backend}"', {"model": "a"})
+
+    with pytest.raises(ServingError, match=rf"the {backend} backend cannot be used.*pip install"):
+        async with running(tmp_path):
+            pass
