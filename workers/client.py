@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 from serving.breaker import CircuitBreaker
 from workers import keys
 from workers.connection import TIMEOUT_S, connect, connect_async
+from workers.engine_messages import EngineOrder, EngineProgress
 from workers.messages import (
     Event,
     ModelDescription,
@@ -146,6 +147,23 @@ class WorkerClient:
         """None while the operation has not ended."""
         raw = self._ask(lambda: self._redis.get(keys.operation(operation_id)))
         return None if raw is None else msgspec.json.decode(raw, type=OperationResult)
+
+    # Engine builds
+
+    def build_engine(self, worker_id: str, order: EngineOrder) -> None:
+        """Returns at once; see `engine_progress`. Raises WorkerError for a worker that is away."""
+        self._order(
+            worker_id, "workers.build_engine", ORDER_EXPIRES_S, order=msgspec.to_builtins(order)
+        )
+
+    def cancel_engine(self, worker_id: str, build_id: str) -> None:
+        """Returns at once; the progress tells when it has happened. Raises WorkerError."""
+        self._order(worker_id, "workers.cancel_engine", ORDER_EXPIRES_S, build_id=build_id)
+
+    def engine_progress(self, build_id: str) -> EngineProgress | None:
+        """None while the worker has said nothing of it."""
+        raw = self._ask(lambda: self._redis.get(keys.engine(build_id)))
+        return None if raw is None else msgspec.json.decode(raw, type=EngineProgress)
 
     # Questions
 

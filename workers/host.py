@@ -25,6 +25,7 @@ from serving.config import json_form
 from serving.errors import ServingError, UnavailableError
 from serving.repository.states import IndexEntry
 from serving.server_thread import ServerThread
+from workers.engine_builder import EngineBuilds
 from workers.messages import (
     Event,
     ModelDescription,
@@ -56,6 +57,9 @@ class WorkerHost:
         self._thread.server.add_state_listener(self._on_state)
         self._publisher = Publisher(
             self._registry, self.info, self._sample, where=without_password(settings.redis_url)
+        )
+        self.engines = EngineBuilds(
+            settings.worker_id, settings.server.model_repositories, self._publisher.tell
         )
 
     def __repr__(self) -> str:
@@ -90,6 +94,7 @@ class WorkerHost:
         """Say so, finish what was accepted, close, leave the registry."""
         self._state = "draining"
         self._publisher.tell(self._event("worker_stopping"))
+        self.engines.stop()
         try:
             self._thread.stop()
         except TimeoutError as error:

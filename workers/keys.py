@@ -28,6 +28,11 @@ def operation(operation_id: str) -> str:
     return f"conch:operation:{operation_id}"
 
 
+def engine(build_id: str) -> str:
+    """EngineProgress."""
+    return f"conch:engine:{build_id}"
+
+
 def reply(reply_id: str) -> str:
     """List with one Reply, for a caller that waits."""
     return f"conch:reply:{reply_id}"

@@ -16,12 +16,13 @@ from collections.abc import Callable
 import redis
 
 from workers import keys
+from workers.engine_messages import EngineProgress
 from workers.messages import Event, OperationResult, Sample, WorkerInfo
 from workers.registry import Registry
 
 logger = logging.getLogger(__name__)
 
-News = Event | OperationResult
+News = Event | OperationResult | EngineProgress
 
 _OUTBOX_LENGTH = 1000
 _TICK_S = 1.0
@@ -110,6 +111,7 @@ class Publisher:
                 samples,
                 [item for item in news if isinstance(item, Event)],
                 [item for item in news if isinstance(item, OperationResult)],
+                [item for item in news if isinstance(item, EngineProgress)],
             )
         except redis.RedisError:
             self._next_beat_s = 0.0

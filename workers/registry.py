@@ -13,6 +13,7 @@ import msgspec
 
 from workers import keys
 from workers.connection import connect
+from workers.engine_messages import EngineProgress
 from workers.messages import Event, OperationResult, Reply, Sample, WorkerInfo
 
 _encoder = msgspec.json.Encoder()
@@ -33,6 +34,7 @@ class Registry:
         samples: Iterable[Sample] = (),
         events: Iterable[Event] = (),
         results: Iterable[OperationResult] = (),
+        engines: Iterable[EngineProgress] = (),
     ) -> None:
         """All that is new since the last time, in one round trip; results before their events."""
         pipe = self._redis.pipeline(transaction=False)
@@ -40,6 +42,12 @@ class Registry:
             pipe.set(
                 keys.operation(result.operation_id),
                 _encoder.encode(result),
+                ex=keys.OPERATION_LIFETIME_S,
+            )
+        for progress in engines:
+            pipe.set(
+                keys.engine(progress.build_id),
+                _encoder.encode(progress),
                 ex=keys.OPERATION_LIFETIME_S,
             )
         for event in events:
