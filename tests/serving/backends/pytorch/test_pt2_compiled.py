@@ -1,0 +1,160 @@
+"""PT2 archives that AOTInductor compiles: a minute for the first one, seconds for the next."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.config.torch_call_spec import parse_call_spec
+from serving.errors import ErrorCode, ServingError
+from tests.serving.backends.compiled_c import GCC
+from tests.serving.backends.contract import BackendContract, Subject
+from tests.serving.backends.pytorch import archives, test_pt2
+from tests.serving.backends.pytorch.archives import NET_CONFIG
+from tests.serving.config.pt2_recordings import recorded
+from tests.serving.loading import load, outputs_of
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(GCC is None, reason="AOTInductor compiles with g++, which is not here"),
+    pytest.mark.filterwarnings("default"),  # those of the compiler
+]
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory) -> Path:
+    """Directories of models, by name."""
+    import torch._inductor
+
+    root = tmp_path_factory.mktemp("aoti")
+    with _own_cache(root / "cache"):
+        for name, archive in test_pt2.KINDS.items():
+            path = root / name / "1" / "model.pt2"
+            path.parent.mkdir(parents=True)
+            torch._inductor.aoti_compile_and_package(archive.exported(), package_path=str(path))
+    return root
+
+
+@contextlib.contextmanager
+def _own_cache(folder: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+        yield
+
+
+async def test_the_example_has_both_kinds_of_names(compiled):
+    """PT-01, PT-09, PT-10, PT-11: its 6 inputs and 8 outputs, nested."""
+    await test_pt2.check_example(compiled / "example")
+
+
+async def test_an_archive_with_a_dynamic_first_dimension_batches(compiled):
+    """PT-12."""
+    await test_pt2.check_batches(compiled / "net")
+
+
+async def test_an_archive_with_a_fixed_batch_refuses_other_sizes_at_run_time(compiled, caplog):
+    """PT-12: the code itself would read past the end of the tensor."""
+    await test_pt2.check_fixed_batch(compiled / "fixed", caplog)
+
+
+async def test_sequences_have_controls_and_state_as_ordinary_tensors(compiled):
+    """PT-13."""
+    await test_pt2.check_sequence(compiled / "accumulate")
+
+
+async def test_instances_that_share_weights_answer_alike(compiled):
+    """PT-14, PT-18."""
+    await test_pt2.test_instances_that_share_weights_answer_alike(compiled)
+
+
+async def test_code_for_another_cpu_is_refused(compiled, monkeypatch):
+    """PT-09..14: told, where loading it would end the server."""
+    monkeypatch.setattr("serving.backends.pytorch.machine.cpu_flags", lambda: {"sse2"})
+
+    with pytest.raises(ServingError, match="it was compiled for a CPU with .* this one lacks"):
+        await load(NET_CONFIG, compiled / "net")
+
+
+async def test_an_output_of_another_type_than_the_config_says_is_told(compiled):
+    """PT-06: compiled code does not tell it before it has run."""
+    text = NET_CONFIG.replace(
+        '"OUTPUT__1" data_type: TYPE_FP32', '"OUTPUT__1" data_type: TYPE_INT8'
+    )
+    model = await load(text, compiled / "net")
+
+    with pytest.raises(ServingError) as caught:
+        await outputs_of(model, test_pt2.ones(1))
+
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    assert "configuration expects datatype TYPE_INT8 for output 'OUTPUT__1'" in caught.value.message
+    await model.drain_and_close()
+
+
+def test_the_recordings_are_what_archives_tell(compiled):
+    """PT-11: what tests without a compiler rely on."""
+    import torch
+
+    path = compiled / "example" / "1" / "model.pt2"
+    loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1)
+
+    call_spec = loader.get_call_spec()
+    assert parse_call_spec(*call_spec) == parse_call_spec(*recorded("seed")["call_spec"])
+    assert loader.get_metadata().keys() == recorded("seed")["metadata"].keys()
+
+
+class TestCompiledArchive(BackendContract):
+    backend = "pytorch"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def subject(cls, compiled):
+        return Subject(
+            config='platform: "torch_aoti"\nbackend: "pytorch"\nmax_batch_size: 8\n'
+            + archives.NET_IO,
+            write=lambda folder: shutil.copy(compiled / "net" / "1" / "model.pt2", folder),
+            inputs=net_inputs,
+            expected=net_outputs,
+            completes=False,
+            runtime_module="torch",
+        )
+
+
+class TestExportedProgram(BackendContract):
+    """Takes no compiler, and its time."""
+
+    backend = "pytorch"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def subject(cls):
+        return Subject(
+            config='platform: "torch_aoti"\nbackend: "pytorch"\nmax_batch_size: 8\n'
+            + archives.NET_IO,
+            write=archives.NET.export,
+            inputs=net_inputs,
+            expected=net_outputs,
+            completion_config='platform: "torch_aoti"',
+            runtime_module="torch",
+        )
+
+
+def net_inputs(rows):
+    rng = np.random.default_rng()
+    return {
+        "INPUT__0": rng.random((rows, 4), np.float32),
+        "INPUT__1": rng.random((rows, 2), np.float32),
+    }
+
+
+def net_outputs(sent):
+    weight = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
+    bias = np.array([0.5, -0.5, 1.0], np.float32)
+    return {
+        "OUTPUT__0": np.maximum(sent["INPUT__0"] @ weight.T + bias, 0),
+        "OUTPUT__1": sent["INPUT__1"] * 2,
+    }
