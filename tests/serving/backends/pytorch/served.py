@@ -25,9 +25,13 @@ def row(*values):
     return np.array([values], np.float32)
 
 
-async def served(directory, module, text):
+def parameter(name, value):
+    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n'
+
+
+async def served(directory, module, text, **options):
     modules.write(module, directory)
-    return await load(text, directory)
+    return await load(text, directory, **options)
 
 
 async def refused(directory, module, text):

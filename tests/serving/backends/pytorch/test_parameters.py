@@ -15,12 +15,8 @@ from serving.backends.pytorch.options import TorchOptions
 from serving.config.decode import InstanceKind
 from serving.errors import ServingError
 from tests.serving.backends.pytorch import modules
-from tests.serving.backends.pytorch.served import config, row, served
+from tests.serving.backends.pytorch.served import config, parameter, row, served
 from tests.serving.loading import context_of, outputs_of
-
-
-def parameter(name, value):
-    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n'
 
 
 @pytest.fixture
