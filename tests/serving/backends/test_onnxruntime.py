@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from serving.backends.onnxruntime import OnnxRuntimeBackend
+from serving.backends.onnxruntime.backend import OnnxRuntimeBackend
 from serving.errors import ErrorCode, FailureReason, ServingError, UnsupportedError
 from tests.serving.backends import onnx_files
 from tests.serving.loading import context_of, infer, load, outputs_of, request_of

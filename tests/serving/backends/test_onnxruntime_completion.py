@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from serving.backends.onnxruntime import OnnxRuntimeBackend
+from serving.backends.onnxruntime.backend import OnnxRuntimeBackend
 from serving.errors import ServingError
 from tests.serving.backends import onnx_files
 from tests.serving.loading import context_of, load, outputs_of

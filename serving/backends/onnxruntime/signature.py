@@ -19,7 +19,20 @@ _TYPES = {
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
     "tensor(bfloat16)": "BF16",
+    # The protocol has no FP8: its bits travel.
+    "tensor(float8e4m3fn)": "UINT8",
+    "tensor(float8e4m3fnuz)": "UINT8",
+    "tensor(float8e5m2)": "UINT8",
+    "tensor(float8e5m2fnuz)": "UINT8",
 }
+RAW_TYPES = {
+    "tensor(bfloat16)": 16,
+    "tensor(float8e4m3fn)": 17,
+    "tensor(float8e4m3fnuz)": 18,
+    "tensor(float8e5m2)": 19,
+    "tensor(float8e5m2fnuz)": 20,
+}
+"""Types that NumPy does not have -> their number in onnx.proto."""
 
 
 def datatype_of(type_text: str) -> DataType | None:

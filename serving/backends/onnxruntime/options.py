@@ -5,20 +5,21 @@ Keys and meanings after Triton's ONNX Runtime backend (spec ORT-01..11). Load th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from serving.backends.base import ModelContext
-from serving.config.protobuf import pb
+from serving.backends.onnxruntime.accelerators import Accelerators, read_accelerators
 from serving.config.validate_model import escapes
-from serving.errors import InvalidArgumentError, UnsupportedError
+from serving.errors import InvalidArgumentError
 
 _GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 0: "ORT_ENABLE_ALL", 1: "ORT_ENABLE_EXTENDED"}
 _GRAPH_OFF = "ORT_DISABLE_ALL"
 _CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 _ARENA_STRATEGY = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
-_ACCELERATORS = ("cuda", "openvino")
+_SHRINKAGE = re.compile(r"(?:cpu|gpu):\d+(?:;(?:cpu|gpu):\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +34,23 @@ class SessionSettings:
     """Name of a GraphOptimizationLevel."""
     session_entries: Mapping[str, str] = field(default_factory=dict)
     run_entries: Mapping[str, str] = field(default_factory=dict)
-    cuda_options: Mapping[str, str] = field(default_factory=dict)
-    openvino_options: Mapping[str, str] | None = None
-    """None: not asked for."""
+    accelerators: Accelerators = Accelerators()
+    shares_threads: bool = False
+    """With all other sessions of the process."""
     custom_op_libraries: tuple[Path, ...] = ()
 
 
 def read_settings(context: ModelContext) -> SessionSettings:
-    """Raises: InvalidArgumentError naming parameter and value, UnsupportedError."""
+    """Raises: InvalidArgumentError naming parameter and value."""
     parameters = _Parameters(context.spec.parameters)
     config = context.config
-    if _flag(context.backend_config.get("enable-global-threadpool", "0")):
-        raise UnsupportedError(
-            "backend config 'enable-global-threadpool' is not supported: set "
-            "intra_op_thread_count in the model's parameters instead"
-        )
-    cuda, openvino = _accelerators(config.optimization)
+    accelerators = read_accelerators(config.optimization)
+    cuda = {**_cuda_parameters(parameters), **accelerators.cuda}
+    shares_threads = global_threads(context.backend_config) is not None
     run_entries = {}
     shrinkage = "memory.enable_memory_arena_shrinkage"
     if parameters.text(shrinkage):
-        run_entries[shrinkage] = parameters.text(shrinkage)
+        run_entries[shrinkage] = parameters.matching(shrinkage, _SHRINKAGE, "as in cpu:0;gpu:0")
     # Spinning threads burn whole cores between requests; others need those cores.
     session_entries = {
         "session.intra_op.allow_spinning": "0",
@@ -62,25 +60,45 @@ def read_settings(context: ModelContext) -> SessionSettings:
     if parameters.text(allocator):
         session_entries[allocator] = str(int(parameters.flag(allocator, default=False)))
     return SessionSettings(
-        intra_op_threads=parameters.count("intra_op_thread_count"),
-        inter_op_threads=parameters.count("inter_op_thread_count"),
+        # The model's own numbers say nothing where all models share the threads.
+        intra_op_threads=0 if shares_threads else parameters.count("intra_op_thread_count"),
+        inter_op_threads=0 if shares_threads else parameters.count("inter_op_thread_count"),
         is_parallel=parameters.flag("execution_mode", default=False),
         use_mem_arena=parameters.flag("enable_mem_arena", default=True),
         use_mem_pattern=parameters.flag("enable_mem_pattern", default=True),
         graph_level=_graph_level(config.optimization.graph.level),
         session_entries=session_entries,
         run_entries=run_entries,
-        cuda_options={**_cuda_parameters(parameters), **cuda},
-        openvino_options=openvino,
+        accelerators=replace(accelerators, cuda=cuda),
+        shares_threads=shares_threads,
         custom_op_libraries=_libraries(context),
     )
 
 
-class _Parameters:
-    """The model's `parameters`, with values checked when they are read."""
+def global_threads(backend_config: Mapping[str, str]) -> tuple[int, int] | None:
+    """Threads within and between operators of a pool that all sessions share; 0 is the default.
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    None: each session has its own (ORT-11). Raises: InvalidArgumentError naming key and value.
+    """
+    key = "enable-global-threadpool"
+    if key not in backend_config:
+        return None
+    wanted = _flag(backend_config[key])
+    if wanted is None:
+        raise InvalidArgumentError(
+            f"backend config '{key}' is '{backend_config[key]}': it must be 0 or 1"
+        )
+    counts = _Parameters(backend_config, "backend config")
+    names = ("intra_op_thread_count", "inter_op_thread_count")
+    return (counts.count(names[0]), counts.count(names[1])) if wanted else None
+
+
+class _Parameters:
+    """Parameters of a model, or of the backend, with values checked when they are read."""
+
+    def __init__(self, values: Mapping[str, str], what: str = "parameter") -> None:
         self._values = values
+        self._what = what
 
     def text(self, name: str) -> str:
         return self._values.get(name, "")
@@ -99,6 +117,12 @@ class _Parameters:
             raise self._bad(name, "0 or 1")
         return value
 
+    def matching(self, name: str, pattern: re.Pattern[str], wanted: str) -> str:
+        text = self._values[name].lower()
+        if not pattern.fullmatch(text):
+            raise self._bad(name, wanted)
+        return text
+
     def choice(self, name: str, choices: Mapping[str, str]) -> str:
         value = choices.get(self._values[name])
         if value is None:
@@ -107,7 +131,7 @@ class _Parameters:
 
     def _bad(self, name: str, wanted: str) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"parameter '{name}' is '{self._values.get(name)}': it must be {wanted}"
+            f"{self._what} '{name}' is '{self._values.get(name)}': it must be {wanted}"
         )
 
 
@@ -122,8 +146,9 @@ def _graph_level(level: int) -> str:
 def _cuda_parameters(parameters: _Parameters) -> dict[str, str]:
     """The older, flat way to set CUDA provider options."""
     options = {}
-    if parameters.text("gpu_mem_limit"):
-        options["gpu_mem_limit"] = parameters.text("gpu_mem_limit")
+    limit = "gpu_mem_limit"
+    if parameters.text(limit):
+        options[limit] = parameters.matching(limit, re.compile(r"\d{1,19}"), "a number of bytes")
     if parameters.text("cudnn_conv_algo_search"):
         search = parameters.choice("cudnn_conv_algo_search", _CONV_SEARCH)
         options["cudnn_conv_algo_search"] = search
@@ -134,35 +159,6 @@ def _cuda_parameters(parameters: _Parameters) -> dict[str, str]:
         copy = parameters.flag("do_copy_in_default_stream", default=True)
         options["do_copy_in_default_stream"] = str(int(copy))
     return options
-
-
-def _accelerators(
-    optimization: pb.ModelOptimizationPolicy,
-) -> tuple[dict[str, str], dict[str, str] | None]:
-    accelerators = optimization.execution_accelerators
-    cuda: dict[str, str] = {}
-    openvino: dict[str, str] | None = None
-    for item in accelerators.gpu_execution_accelerator:
-        if item.name != "cuda":
-            raise _unknown_accelerator(item.name, "gpu_execution_accelerator")
-        cuda.update(item.parameters)
-    for item in accelerators.cpu_execution_accelerator:
-        if item.name != "openvino":
-            raise _unknown_accelerator(item.name, "cpu_execution_accelerator")
-        openvino = dict(item.parameters)
-    return cuda, openvino
-
-
-def _unknown_accelerator(name: str, field_name: str) -> InvalidArgumentError | UnsupportedError:
-    if name == "tensorrt":
-        return UnsupportedError(
-            "execution accelerator 'tensorrt' is not supported by this version of Conch; use "
-            "'cuda', or remove it"
-        )
-    return InvalidArgumentError(
-        f"unknown execution accelerator '{name}' in {field_name}; known are "
-        f"{', '.join(_ACCELERATORS)}"
-    )
 
 
 def _libraries(context: ModelContext) -> tuple[Path, ...]:
