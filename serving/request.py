@@ -125,7 +125,8 @@ class InferenceRequest:
 
     @property
     def output_names(self) -> list[str]:
-        return [output.name for output in self.requested_outputs]
+        outputs = self.requested_outputs
+        return [output.name for output in outputs] if outputs else []
 
     def cancel(self) -> None:
         """The caller went away. Loop thread; harmless after the final response."""

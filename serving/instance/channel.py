@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from serving.instance.wire import (
@@ -47,15 +47,12 @@ class FrameBuffer:
 
     def receive(self, sock: socket.socket) -> bool:
         """Read once from the socket. False at its end. Raises BlockingIOError, OSError."""
-        space = self._space()
+        space = self._view if self._end == 0 and self._big is None else self._space()
         count, ancillary, flags, _ = sock.recvmsg_into(
-            [space], _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+            (space,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
         )
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                numbers = array.array("i")
-                numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-                self._descriptors.extend(numbers)
+        if ancillary:
+            self._take_descriptors(ancillary)
         if flags & socket.MSG_CTRUNC:
             raise WireError("too many descriptors at once")
         if self._big is not None:
@@ -64,13 +61,22 @@ class FrameBuffer:
             self._end += count
         return count > 0
 
-    def frames(self) -> Iterator[Frame]:
-        """Complete frames, in order."""
-        while True:
-            frame = self._next()
-            if frame is None:
-                return
-            yield frame
+    def _take_descriptors(self, ancillary: Iterable[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+                self._descriptors.extend(numbers)
+
+    @property
+    def has_frame(self) -> bool:
+        """`next` has one."""
+        body = self._start + PREFIX.size
+        if self._big is not None:
+            return self._big_length == len(self._big)
+        return body <= self._end and (
+            body + PREFIX.unpack_from(self._buffer, self._start)[0] <= self._end
+        )
 
     def close(self) -> None:
         """Close descriptors that no frame has taken."""
@@ -80,31 +86,32 @@ class FrameBuffer:
     def _space(self) -> memoryview:
         if self._big is not None:
             return memoryview(self._big)[self._big_length :]
-        if self._start == self._end:
-            self._start = self._end = 0
-        elif _BUFFER_BYTES - self._end < _BUFFER_BYTES // 2:
+        if _BUFFER_BYTES - self._end < _BUFFER_BYTES // 2:
             rest = self._end - self._start
             self._buffer[:rest] = self._buffer[self._start : self._end]
             self._start, self._end = 0, rest
         return self._view[self._end :]
 
-    def _next(self) -> Frame | None:
+    def next(self) -> Frame | None:
+        """The next complete frame, in order; None where there is none yet."""
         if self._big is not None:
             if self._big_length < len(self._big):
                 return None
             payload, self._big = self._big, None
             return self._frame(self._big_head, payload)
-        have = self._end - self._start
-        if have < PREFIX.size:
+        body = self._start + PREFIX.size
+        if body > self._end:
             return None
         head = PREFIX.unpack_from(self._buffer, self._start)
         length = head[0]
         if length > MAX_PAYLOAD_BYTES or head[1] > length or head[2] > MAX_DESCRIPTORS:
             raise WireError("a frame has an impossible length")
-        body = self._start + PREFIX.size
-        if have >= PREFIX.size + length:
-            self._start = body + length
-            return self._frame(head, self._buffer[body : body + length])
+        end = body + length
+        if end <= self._end:
+            self._start = end
+            if end == self._end:
+                self._start = self._end = 0
+            return self._frame(head, self._buffer[body:end])
         if PREFIX.size + length > _BUFFER_BYTES // 2:
             self._big = bytearray(length)
             self._big_length = self._end - body
@@ -115,9 +122,11 @@ class FrameBuffer:
 
     def _frame(self, head: tuple[int, ...], payload: bytearray) -> Frame:
         _, header_length, descriptor_count, kind = head
-        if descriptor_count > len(self._descriptors):
-            raise WireError("a frame lacks its descriptors")
-        descriptors = [self._descriptors.popleft() for _ in range(descriptor_count)]
+        descriptors: list[int] = []
+        if descriptor_count:
+            if descriptor_count > len(self._descriptors):
+                raise WireError("a frame lacks its descriptors")
+            descriptors = [self._descriptors.popleft() for _ in range(descriptor_count)]
         header = memoryview(payload)[:header_length]
         return Frame(kind, header, payload, aligned(header_length), descriptors)
 
@@ -159,7 +168,10 @@ class LoopChannel:
             return
         sent = 0
         try:
-            sent = _send(self._socket, frame, descriptors or [])
+            if descriptors:
+                sent = _send(self._socket, frame, descriptors)
+            else:
+                sent = self._socket.send(frame)
         except BlockingIOError:
             pass
         except OSError:
@@ -195,7 +207,7 @@ class LoopChannel:
         """Whether there may be more."""
         try:
             more = self._received.receive(self._socket)
-            for frame in self._received.frames():
+            while (frame := self._received.next()) is not None:
                 self._on_frame(frame)
         except BlockingIOError:
             return False
@@ -243,25 +255,26 @@ class BlockingChannel:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._received = FrameBuffer()
-        self._ready: deque[Frame] = deque()
         self._send_lock = threading.Lock()
 
     @property
     def has_frame(self) -> bool:
         """`receive` would not wait."""
-        return bool(self._ready)
+        return self._received.has_frame
 
     def receive(self) -> Frame | None:
         """The next frame; None when the worker has closed its end."""
-        while not self._ready:
+        while (frame := self._received.next()) is None:
             if not self._received.receive(self._socket):
                 return None
-            self._ready.extend(self._received.frames())
-        return self._ready.popleft()
+        return frame
 
     def send(self, frame: bytes, descriptors: list[int] | None = None) -> None:
         with self._send_lock:
-            sent = _send(self._socket, frame, descriptors or [])
+            if descriptors:
+                sent = _send(self._socket, frame, descriptors)
+            else:
+                sent = self._socket.send(frame)
             if sent < len(frame):
                 self._socket.sendall(memoryview(frame)[sent:])
 

@@ -40,6 +40,8 @@ class ChildLink:
         self._readable.register(sock, select.POLLIN)
         self._lead = threading.Lock()
         self._arrived = threading.Condition()
+        self._waiting = 0
+        """Threads that look at `_arrived`, or are about to: mostly none, and nobody is told."""
         self._receiver: threading.Thread | None = None
         self._late: deque[Callable[[], None]] = deque()
         self.is_closed = False
@@ -132,19 +134,30 @@ class ChildLink:
 
     def _take_lead(self, is_done: Callable[[], object], end: float | None) -> bool:
         """False: it is done, or the time is over, or the worker gone; the lead is not ours then."""
+        if self._lead.acquire(blocking=False):
+            return True
         with self._arrived:
-            while not is_done() and not self.is_closed:
-                if self._lead.acquire(blocking=False):
-                    return True
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self._arrived.wait(left)
+            # Counted before it looks: whoever brings something or leaves the lead after that tells.
+            self._waiting += 1
+            try:
+                while not is_done() and not self.is_closed:
+                    if self._lead.acquire(blocking=False):
+                        return True
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        return False
+                    self._arrived.wait(left)
+            finally:
+                self._waiting -= 1
         return False
 
     def _leave_lead(self) -> None:
+        self._lead.release()
+        if self._waiting:
+            self._tell()
+
+    def _tell(self) -> None:
         with self._arrived:
-            self._lead.release()
             self._arrived.notify_all()
 
     def _receive(self, end: float | None) -> bool:
@@ -164,6 +177,6 @@ class ChildLink:
             handler = self.handlers.get(frame.kind)
             if handler is not None:
                 handler(frame)
-        with self._arrived:
-            self._arrived.notify_all()
+        if self._waiting:
+            self._tell()
         return frame is not None

@@ -82,7 +82,7 @@ class InstanceServer:
     def serve(self) -> None:
         """Until CLOSE, the end of the worker, or of what the instance runs on."""
         work = self._work
-        while self._link.wait_for(lambda: work):
+        while self._link.wait_for(work.__len__):
             frame = work.popleft()
             if frame.kind == wire.Kind.EXECUTE:
                 self._execute(frame)
@@ -143,8 +143,9 @@ class InstanceServer:
         with self._link.lock:
             self._collected = None
             # After its final response a request is over, whatever else the model asks for.
-            left = [self._numbers.pop(request, None) for request in dict.fromkeys(rescheduled)]
-            done.rescheduled = [number for number in left if number is not None]
+            if rescheduled:
+                left = [self._numbers.pop(request, None) for request in dict.fromkeys(rescheduled)]
+                done.rescheduled = [number for number in left if number is not None]
             if done.error is not None or not self._is_decoupled:
                 # The worker fails those that execute left without an answer.
                 for request in requests:

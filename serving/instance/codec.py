@@ -14,7 +14,7 @@ def request_header(number: int, request: InferenceRequest, packer: TensorPacker)
         number,
         request.id,
         [packer.add(item.name, item.datatype, item.array) for item in request.inputs.values()],
-        [output.name for output in request.requested_outputs],
+        request.output_names,
         request.parameters,
         request.correlation_id,
         request.sequence_start,

@@ -191,18 +191,22 @@ class InstanceLink:
         packer = TensorPacker(self._pool)
         try:
             headers = [request_header(number, item, packer) for number, item in requests]
-            for header in headers:
-                # Before `finish`: what it takes from the pool must reach the child.
-                wire.check(header)
-            descriptors = packer.finish()
+            descriptors = None
+            if packer.needs_segment:
+                for header in headers:
+                    # Before `finish`: what it takes from the pool must reach the child.
+                    wire.check(header)
+                descriptors = packer.finish()
             message = wire.Execute(batch, sizes, headers, self._peer.take_released())
-            frame = wire.pack(wire.Kind.EXECUTE, message, packer.blobs, len(descriptors))
+            count = 0 if descriptors is None else len(descriptors)
+            frame = wire.pack(wire.Kind.EXECUTE, message, packer.blobs, count)
         except (ValueError, TypeError, OverflowError, OSError, MemoryError) as error:
             raise InternalError(
                 f"the requests could not be handed to instance '{self._name}': {error}"
             ) from error
         self._channel.send(frame, descriptors)
-        self._send_forgotten()
+        if self._pool.forgotten:
+            self._send_forgotten()
 
     def cancel(self, number: int) -> None:
         if self._channel is not None:

@@ -14,6 +14,7 @@ model may drop its last view of a tensor anywhere.
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import weakref
@@ -27,7 +28,6 @@ from serving.datatypes import (
     BY_NAME,
     DataType,
     deserialize_bytes,
-    element_count,
     serialize_bytes,
 )
 from serving.errors import InvalidArgumentError
@@ -194,18 +194,26 @@ class TensorPacker:
         if datatype.is_bytes:
             content = serialize_bytes(array.astype(np.object_, copy=False))
             nbytes = len(content)
+        elif array.dtype is datatype.dtype and array.nbytes <= INLINE_LIMIT_BYTES:
+            nbytes = array.nbytes
+            content = array.tobytes()
         else:
             nbytes = array.size * datatype.size
-        header = TensorHeader(name, datatype.name, array.shape, INLINE, 0, nbytes)
         if nbytes <= INLINE_LIMIT_BYTES:
-            header.offset = aligned(self._inline_length)
-            self._inline_length = header.offset + nbytes
+            offset = aligned(self._inline_length)
+            self._inline_length = offset + nbytes
             self.blobs.append(_raw(datatype, content))
-        else:
-            header.offset = -(-self._shared_length // _SEGMENT_ALIGNMENT) * _SEGMENT_ALIGNMENT
-            self._shared_length = header.offset + nbytes
-            self._shared.append((header, datatype, content))
+            return TensorHeader(name, datatype.name, array.shape, INLINE, offset, nbytes)
+        header = TensorHeader(name, datatype.name, array.shape, INLINE, 0, nbytes)
+        header.offset = -(-self._shared_length // _SEGMENT_ALIGNMENT) * _SEGMENT_ALIGNMENT
+        self._shared_length = header.offset + nbytes
+        self._shared.append((header, datatype, content))
         return header
+
+    @property
+    def needs_segment(self) -> bool:
+        """`finish` will take one."""
+        return bool(self._shared)
 
     def finish(self) -> list[int]:
         """Copy the big tensors. Returns descriptors that must travel with the frame."""
@@ -245,30 +253,36 @@ class TensorUnpacker:
         datatype = BY_NAME.get(header.datatype)
         if datatype is None:
             raise WireError(f"tensor '{header.name}' has the unknown datatype {header.datatype!r}")
-        count = element_count(header.shape)
-        if not datatype.is_bytes and count * datatype.size != header.nbytes:
+        count = math.prod(header.shape)
+        if datatype.size and count * datatype.size != header.nbytes:
             raise WireError(f"tensor '{header.name}' has {header.nbytes} bytes, not what it needs")
         if count == 0:
             return datatype, np.empty(header.shape, datatype.dtype)
-        data = self._bytes(header)
-        if not datatype.is_bytes:
-            return datatype, data.view(datatype.dtype).reshape(header.shape)
+        whole, start = self._place(header)
+        if datatype.size:
+            try:
+                return datatype, np.ndarray(header.shape, datatype.dtype, whole, start)
+            except ValueError as error:
+                raise WireError(f"tensor '{header.name}': {error}") from None
+        data = memoryview(whole)[start : start + header.nbytes]
         try:
-            flat = deserialize_bytes(data.data, count, header.name)
+            flat = deserialize_bytes(data, count, header.name)
         except InvalidArgumentError as error:
             raise WireError(error.message) from None
         return datatype, flat.reshape(header.shape)
 
-    def _bytes(self, header: TensorHeader) -> NDArray[np.uint8]:
+    def _place(self, header: TensorHeader) -> tuple[bytearray | NDArray[np.uint8], int]:
+        """Where the bytes of a tensor are, and where they begin there."""
         start = header.offset
+        whole: bytearray | NDArray[np.uint8]
         if header.segment == INLINE:
-            whole: NDArray[np.uint8] = np.frombuffer(self._frame.payload, np.uint8)
+            whole = self._frame.payload
             start += self._frame.data_start
         else:
             opened = self._open.get(header.segment)
             if opened is None:
                 opened = self._open[header.segment] = self._peer.open(header.segment)
             whole = opened
-        if header.offset < 0 or start + header.nbytes > whole.size:
+        if header.offset < 0 or start + header.nbytes > len(whole):
             raise WireError(f"tensor '{header.name}' lies outside of its data")
-        return whole[start : start + header.nbytes]
+        return whole, start

@@ -259,6 +259,7 @@ class WireError(Exception):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_GAPS = [bytes(length) for length in range(ALIGNMENT)]
 
 
 def check(message: Message) -> None:
@@ -275,15 +276,13 @@ def pack(
 ) -> bytes:
     """One frame. `blobs` are inline tensors; each starts at a multiple of ALIGNMENT."""
     header = _encoder.encode(message)
-    if not blobs:
-        return PREFIX.pack(len(header), len(header), descriptor_count, kind) + header
-    parts = [b"", header]
     length = len(header)
+    if not blobs:
+        return PREFIX.pack(length, length, descriptor_count, kind) + header
+    parts = [b"", header]
     for blob in blobs:
-        gap = aligned(length) - length
-        if gap:
-            parts.append(bytes(gap))
-        parts.append(blob)
+        gap = -length & (ALIGNMENT - 1)
+        parts += (_GAPS[gap], blob)
         length += gap + len(blob)
     parts[0] = PREFIX.pack(length, len(header), descriptor_count, kind)
     return b"".join(parts)

@@ -50,7 +50,7 @@ class PythonInstance(ModelInstance):
         ]
         try:
             returned = self._model.execute(wrapped)
-            if inspect.iscoroutine(returned):
+            if type(returned) is not list and inspect.iscoroutine(returned):
                 running = self._loop().run(returned)
                 if self._may_overlap:
                     running.add_done_callback(lambda done: self._end_overlapping(requests, done))
@@ -71,8 +71,8 @@ class PythonInstance(ModelInstance):
     @staticmethod
     def _reschedule(wrapped: list[InferenceRequest]) -> None:
         for request in wrapped:
-            sender = request.get_response_sender()
-            if sender.is_rescheduled and not sender.is_closed:
+            sender = request._sender
+            if sender is not None and sender.is_rescheduled and not sender.is_closed:
                 sender.is_closed = True
                 request._core.reschedule()
 
@@ -144,25 +144,21 @@ class PythonInstance(ModelInstance):
 
         Raises: BackendError, for the whole batch, when the return value breaks the contract.
         """
-        expected = f"a list of {len(wrapped)} InferenceResponse objects, one for each request"
-        senders = [item.get_response_sender() for item in wrapped]
-        if returned is None and all(item.is_closed or item.is_rescheduled for item in senders):
+        if returned is None and all(map(_is_settled, wrapped)):
             return [None] * len(wrapped)
-        if not isinstance(returned, list):
-            raise self._refused(f"expected {expected}, found type '{type(returned).__name__}'")
-        if len(returned) != len(wrapped):
-            raise self._refused(
-                f"expected {expected}: the number of InferenceResponse objects does not match the "
-                f"number of InferenceRequest objects: {len(wrapped)} request(s), {len(returned)} "
-                "response(s)"
-            )
+        if not isinstance(returned, list) or len(returned) != len(wrapped):
+            raise self._refused(_wrong_list(len(wrapped), returned))
         return [
             self._checked_one(request, response)
             for request, response in zip(wrapped, returned, strict=True)
         ]
 
     def _checked_one(self, request: InferenceRequest, response: object) -> CoreResponse | None:
-        sender = request.get_response_sender()
+        sender = request._sender
+        if sender is None:
+            if isinstance(response, InferenceResponse):
+                return core_response(response, request._core, self._states)
+            sender = request.get_response_sender()
         if sender.is_rescheduled and response is not None:
             raise self._refused(
                 "expected None in the execute function response list for a request that is to be "
@@ -190,3 +186,19 @@ class PythonInstance(ModelInstance):
         return BackendError(
             f"Failed to process the request(s) for model instance '{self._name}', message: {text}"
         )
+
+
+def _is_settled(request: InferenceRequest) -> bool:
+    """Its response sender has answered it for good, or it is to be executed once more."""
+    sender = request._sender
+    return sender is not None and (sender.is_closed or sender.is_rescheduled)
+
+
+def _wrong_list(expected: int, returned: object) -> str:
+    text = f"expected a list of {expected} InferenceResponse objects, one for each request"
+    if not isinstance(returned, list):
+        return f"{text}, found type '{type(returned).__name__}'"
+    return (
+        f"{text}: the number of InferenceResponse objects does not match the number of "
+        f"InferenceRequest objects: {expected} request(s), {len(returned)} response(s)"
+    )

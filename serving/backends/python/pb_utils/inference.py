@@ -4,6 +4,7 @@ model (BLS). Any thread of the model may call (PB-022, PB-040 to PB-045).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ FLAG_SEQUENCE_START = 1
 FLAG_SEQUENCE_END = 2
 RELEASE_ALL = 1
 RELEASE_RESCHEDULE = 2
+_making_sender = threading.Lock()
 
 
 class InferenceTrace:
@@ -48,7 +50,7 @@ class InferenceTrace:
 
 
 class InferenceRequest:
-    __slots__ = ("_core", "_inputs", "_memory", "_outputs", "_sender", "_trace")
+    __slots__ = ("_came", "_core", "_inputs", "_memory", "_outputs", "_sender", "_states", "_trace")
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class InferenceRequest:
                 )
         self._outputs = list(requested_output_names or ())
         self._sender: ResponseSender | None = None
+        self._came = False
         self._memory = preferred_memory
         self._trace = trace
         self._core = CoreRequest(
@@ -105,7 +108,10 @@ class InferenceRequest:
         request._core = core
         request._inputs = None
         request._outputs = core.output_names or all_outputs
-        request._sender = ResponseSender(core, is_decoupled, states)
+        request._came = True
+        request._states = states
+        # Few models ask for one; that of a decoupled model also hears when nobody can answer.
+        request._sender = ResponseSender(core, True, states) if is_decoupled else None
         request._memory = request._trace = None
         return request
 
@@ -148,8 +154,11 @@ class InferenceRequest:
         return self._core.is_cancelled
 
     def get_response_sender(self) -> ResponseSender:
-        if self._sender is None:
+        if not self._came:
             raise TritonModelException("a request that the model made itself has no sender")
+        if self._sender is None:
+            with _making_sender:
+                self._sender = self._sender or ResponseSender(self._core, False, self._states)
         return self._sender
 
     def set_release_flags(self, flags: int) -> None:
@@ -159,9 +168,9 @@ class InferenceRequest:
                 "set_release_flags takes TRITONSERVER_REQUEST_RELEASE_ALL or "
                 f"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, not {flags!r}"
             )
-        if self._sender is None:
+        if not self._came:
             raise TritonModelException("a request that the model made itself is not released")
-        self._sender.is_rescheduled = flags == RELEASE_RESCHEDULE
+        self.get_response_sender().is_rescheduled = flags == RELEASE_RESCHEDULE
 
     def preferred_memory(self) -> object:
         return self._memory
@@ -190,7 +199,7 @@ class InferenceRequest:
         return None if self._trace is None else self._trace._core
 
     def _called(self) -> CoreRequest:
-        if self._sender is not None:
+        if self._came:
             raise TritonModelException(
                 "this request came to the model; make an InferenceRequest to call another one"
             )

@@ -190,10 +190,9 @@ def core_response(
         return answer
     wanted = request.output_names
     for tensor in response._output_tensors:
-        if not wanted or tensor.name() in wanted or tensor.name() in states:
+        name = tensor._name
+        if not wanted or name in wanted or name in states:
             array = tensor._core_array
-            answer.outputs.append(
-                OutputTensor(tensor.name(), tensor._core_datatype, array.shape, array)
-            )
+            answer.outputs.append(OutputTensor(name, tensor._datatype, array.shape, array))
     answer.parameters = response._parameters
     return answer
