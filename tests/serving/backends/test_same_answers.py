@@ -1,11 +1,13 @@
 """One model in several runtimes: the answers are alike within stated tolerances.
 
-Silero VAD as its authors pack it, and a small net written for each runtime.
+Silero VAD as its authors pack it, a small net written for each runtime, and a forest as XGBoost and
+Treelite write it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from examples import fetch_models
-from tests.serving.backends import onnx_files
+from tests.serving.backends import onnx_files, tree_models
+from tests.serving.backends.openvino_files import write_ir
 from tests.serving.backends.pytorch import archives, modules
 from tests.serving.backends.pytorch.served import io
 from tests.serving.loading import load, outputs_of
@@ -70,10 +73,16 @@ def write_onnx(directory):
     return config
 
 
-@pytest.mark.parametrize("write", [write_torchscript, write_pt2, write_onnx])
+def write_openvino(directory):
+    config = write_onnx(directory).replace('"onnxruntime"', '"openvino"')
+    write_ir(directory / "1" / "model.onnx")
+    return config
+
+
+@pytest.mark.parametrize("write", [write_torchscript, write_pt2, write_onnx, write_openvino])
 @pytest.mark.parametrize("rows", [1, 5])
 async def test_a_small_net_answers_alike(tmp_path, write, rows):
-    """Issue 7: TorchScript, PT2 and ONNX."""
+    """Issue 7: TorchScript, PT2, ONNX and OpenVINO IR."""
     config = write(tmp_path)
     model = await load(config, tmp_path)
     generator = np.random.default_rng(rows)
@@ -92,6 +101,14 @@ async def test_a_small_net_answers_alike(tmp_path, write, rows):
 SPEECH_ONNX = """name: "m" backend: "onnxruntime" max_batch_size: 0
 input [{ name: "input" data_type: TYPE_FP32 dims: [1, 576] },
        { name: "sr" data_type: TYPE_INT64 dims: [1] reshape { } }]
+output { name: "output" data_type: TYPE_FP32 dims: [1, 1] }
+sequence_batching {
+  state { input_name: "state" output_name: "stateN" data_type: TYPE_FP32 dims: [2, 1, 128] }
+}
+"""
+SPEECH_OPENVINO = """name: "m" backend: "openvino" max_batch_size: 0
+default_model_filename: "silero_vad_openvino_16k.onnx"
+input { name: "input" data_type: TYPE_FP32 dims: [1, 576] }
 output { name: "output" data_type: TYPE_FP32 dims: [1, 1] }
 sequence_batching {
   state { input_name: "state" output_name: "stateN" data_type: TYPE_FP32 dims: [2, 1, 128] }
@@ -129,18 +146,22 @@ class Whole(nn.Module):
         return self.detector(sound, 16000)
 
 
-@pytest.fixture(scope="module")
-def detector():
+def other_format(suffix):
     (file,) = [
         item
         for model in fetch_models.DEMO_MODELS
         for item in model.other_formats
-        if item.path.suffix == ".jit"
+        if item.path.suffix == suffix
     ]
     if not file.is_present:
         pytest.skip("the demo models are not fetched: python -m examples.fetch_models")
     assert hashlib.sha256(file.path.read_bytes()).hexdigest() == file.sha256
-    return torch.jit.load(str(file.path), map_location="cpu")
+    return file.path
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return torch.jit.load(str(other_format(".jit")), map_location="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +191,7 @@ async def probabilities(model, sounds, make_inputs):
     return found
 
 
-async def test_a_real_speech_detector_answers_alike_in_onnx_and_torchscript(
+async def test_a_real_speech_detector_answers_alike_in_onnx_openvino_and_torchscript(
     tmp_path, detector, speech
 ):
     """Issue 7: Silero VAD, its state kept by the server in both, and by the module itself."""
@@ -179,6 +200,10 @@ async def test_a_real_speech_detector_answers_alike_in_onnx_and_torchscript(
     model = await load(SPEECH_ONNX, onnx)
     rate = np.array([16000], np.int64)
     found["onnx"] = await probabilities(model, speech, lambda x: {"input": x, "sr": rate})
+    (tmp_path / "1").mkdir()
+    shutil.copy(other_format(".onnx"), tmp_path / "1")
+    model = await load(SPEECH_OPENVINO, tmp_path)
+    found["openvino"] = await probabilities(model, speech, lambda x: {"input": x})
     modules.write(Step(detector._model), tmp_path)
     model = await load(SPEECH_TORCH, tmp_path)
     found["torchscript"] = await probabilities(model, speech, lambda x: {"sound__0": x})
@@ -189,5 +214,25 @@ async def test_a_real_speech_detector_answers_alike_in_onnx_and_torchscript(
     found["whole"] = await probabilities(model, speech, lambda x: {"sound__0": x[:, CONTEXT:]})
 
     assert max(found["onnx"]) > 0.25  # it hears something
-    for name in ("torchscript", "whole"):
+    for name in ("openvino", "torchscript", "whole"):
         np.testing.assert_allclose(found[name], found["onnx"], **SPEECH_TOLERANCE)
+
+
+async def test_a_forest_answers_alike_as_xgboost_and_treelite_write_it(tmp_path):
+    """Issue 7: the same trees as JSON, UBJSON and a Treelite checkpoint, to the last bit."""
+    rows, scores = tree_models.recorded("xgboost_binary")
+    found = []
+    for model_type, file in (
+        ("xgboost_json", "xgboost.json"),
+        ("xgboost_ubj", "xgboost.ubj"),
+        ("treelite_checkpoint", "checkpoint.tl"),
+    ):
+        tree_models.copy("xgboost_binary", file, tmp_path / "1")
+        model = await load(tree_models.config(model_type, output_class="false"), tmp_path)
+        answer = await outputs_of(model, {"input__0": rows.astype(np.float32)})
+        found.append(answer["output__0"])
+        await model.drain_and_close()
+
+    np.testing.assert_allclose(found[0], scores[:, 0], rtol=tree_models.TOLERANCE)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
