@@ -1,4 +1,5 @@
-"""Config beside TorchScript: names by convention, numbers of arguments and results (PT-02..06).
+"""Config beside TorchScript: names by convention, numbers of arguments and results, text and
+states (PT-02..08).
 
 Pure functions; any thread.
 """
@@ -6,9 +7,10 @@ Pure functions; any thread.
 from __future__ import annotations
 
 from serving.config.compare import CODE, inputs_by_server
+from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature_torch import Argument, ModuleSignature
-from serving.config.torch_call_spec import ordinal_of as ordinal_of
+from serving.config.torch_call_spec import ordinal_of
 
 _TENSOR_KINDS = frozenset({"Tensor", "List[str]"})
 
@@ -19,6 +21,8 @@ def compare_module(report: Report, module: ModuleSignature, file: str) -> None:
     report.note("input", f"{file} says: {words}", code=CODE)
     _compare_arguments(report, module, file)
     _compare_results(report, module, file)
+    _compare_text(report, module, file)
+    _compare_states(report)
 
 
 def _compare_arguments(report: Report, module: ModuleSignature, file: str) -> None:
@@ -94,13 +98,7 @@ def _compare_positions(
     report: Report, kind: str, names: list[str], count: int, says: str, file: str
 ) -> None:
     """Names like INPUT__0 give the position; where one name does not, the order does."""
-    ordinals = [ordinal_of(name) for name in names]
-    has_ordinals = None not in ordinals
-    positions = [
-        ordinal if ordinal is not None and has_ordinals else index
-        for index, ordinal in enumerate(ordinals)
-    ]
-    for index, position in enumerate(positions):
+    for index, position in enumerate(_positions(names)):
         if position >= count:
             report.warning(
                 f"{kind}[{index}]",
@@ -108,6 +106,64 @@ def _compare_positions(
                 f"{kind}s are counted from 0; there are {count}",
                 code=CODE,
             )
+
+
+def _positions(names: list[str]) -> list[int]:
+    ordinals = [ordinal_of(name) for name in names]
+    has_ordinals = None not in ordinals
+    return [
+        ordinal if ordinal is not None and has_ordinals else index
+        for index, ordinal in enumerate(ordinals)
+    ]
+
+
+def _compare_text(report: Report, module: ModuleSignature, file: str) -> None:
+    """TYPE_STRING is List[str], everything else a Tensor (PT-08)."""
+    names = [item.name for item in report.config.input]
+    by_name = {item.name: item for item in module.arguments}
+    for index, (item, position) in enumerate(
+        zip(report.config.input, _positions(names), strict=True)
+    ):
+        if set(names) <= by_name.keys():
+            argument = by_name[item.name]
+        elif position < len(module.arguments):
+            argument = module.arguments[position]
+        else:
+            continue
+        is_text = item.data_type == pb.TYPE_STRING
+        if argument.kind in _TENSOR_KINDS and is_text != (argument.kind == "List[str]"):
+            report.error(
+                f"input[{index}].data_type",
+                f"input '{item.name}' is {pb.DataType.Name(item.data_type)}, and argument "
+                f"'{argument.name}' of forward in {file} is {argument.kind}",
+                "TYPE_STRING goes with List[str], all other types with Tensor",
+                code="PT-08",
+            )
+    for kind in ("input", "output"):
+        for index, tensor in enumerate(getattr(report.config, kind)):
+            shape = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
+            if tensor.data_type == pb.TYPE_STRING and len(shape) > 1:
+                report.error(
+                    f"{kind}[{index}].dims",
+                    f"{kind} '{tensor.name}' is TYPE_STRING with {len(shape)} dimensions; "
+                    "PyTorch takes and gives text as a list",
+                    "give it dims of one dimension",
+                    code="PT-08",
+                )
+
+
+def _compare_states(report: Report) -> None:
+    """PT-07."""
+    for index, state in enumerate(report.config.sequence_batching.state):
+        for field in ("input_name", "output_name"):
+            name = getattr(state, field)
+            if name and ordinal_of(name) is None:
+                report.error(
+                    f"sequence_batching.state[{index}].{field}",
+                    f"state '{name}' does not follow the <name>__<index> naming convention",
+                    f"PyTorch finds states by their position: name it e.g. {name}__{index + 1}",
+                    code="PT-07",
+                )
 
 
 def _shown(arguments: tuple[Argument, ...]) -> str:

@@ -72,12 +72,14 @@ def fill_identity(config: pb.ModelConfig, *, name: str, model_directory: Path | 
         return filled
     _fill_backend(config, model_directory, filled)
     known = model_file(config.backend, config.platform)
-    if known is None or (config.backend == "pytorch" and config.runtime):
-        return filled  # the Python runtime looks for more files than one (REP-025)
+    if known is None:
+        return filled
     if not config.platform and known.platform:
         config.platform = known.platform
         filled.append("platform")
-    if not config.default_model_filename and known.is_written:
+    # The Python runtime of PyTorch looks for more files than one (REP-025).
+    looks_itself = config.backend == "pytorch" and config.runtime == "model.py"
+    if not config.default_model_filename and known.is_written and not looks_itself:
         config.default_model_filename = known.filename
         filled.append("default_model_filename")
     return filled
