@@ -30,6 +30,8 @@ _ELEMENT_TYPES = {
     12: "UINT32",
     13: "UINT64",
     16: "BF16",
+    # The protocol has no FP8: its bits travel.
+    **dict.fromkeys((17, 18, 19, 20), "UINT8"),
 }
 _OTHER_KINDS = {4: "sequence", 5: "map", 8: "sparse tensor", 9: "optional"}
 _LFS_POINTER = b"version https://git-lfs"

@@ -134,7 +134,7 @@ class _OnnxInstance(TensorInstance):
         self._bound: values.BoundRun | None = None
         if device >= 0 and not self._strings:
             host = frozenset(raw_outputs | texts)
-            self._bound = values.BoundRun(self._ort, session, device, host)
+            self._bound = values.BoundRun(self._ort, session, ("cuda", device), host)
         self._invalid_argument = self._ort.capi.onnxruntime_pybind11_state.InvalidArgument
 
     def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:

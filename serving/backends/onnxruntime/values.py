@@ -55,11 +55,15 @@ class BoundRun:
     Without it the runtime makes each output wait for its own copy.
     """
 
-    def __init__(self, ort: Any, session: Any, device: int, host_outputs: frozenset[str]) -> None:
-        """`host_outputs`: those that must be made in the memory of the host: text, BF16, FP8."""
+    def __init__(
+        self, ort: Any, session: Any, place: tuple[str, int], host_outputs: frozenset[str]
+    ) -> None:
+        """`place`: device type and number, as ("cuda", 0).
+
+        `host_outputs`: those that must be made in the memory of the host: text, BF16, FP8."""
         self._ort = ort
         self._session = session
-        self._device = device
+        self._place = place
         self._host_outputs = host_outputs
 
     def __call__(
@@ -70,19 +74,18 @@ class BoundRun:
         options: Any,
     ) -> list[Array]:
         binding = self._session.io_binding()
-        kept = {
-            name: value_of(self._ort, feed[name], types[name]) for name in feed if name in types
-        }
+        kept = []  # until the run is over
         for name, array in feed.items():
-            if name in kept:
-                binding.bind_ortvalue_input(name, kept[name])
+            if name in types:
+                kept.append(value_of(self._ort, array, types[name]))
+                binding.bind_ortvalue_input(name, kept[-1])
             else:
                 binding.bind_cpu_input(name, array)
         for name in output_names:
             if name in self._host_outputs:
                 binding.bind_output(name)
             else:
-                binding.bind_output(name, "cuda", self._device)
+                binding.bind_output(name, *self._place)
         binding.synchronize_inputs()
         self._session.run_with_iobinding(binding, options)
         binding.synchronize_outputs()
