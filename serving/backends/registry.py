@@ -24,6 +24,7 @@ from serving.options import ServerOptions
 logger = logging.getLogger(__name__)
 
 BUILT_IN = {
+    "dali": "serving.backends.dali.backend:DaliBackend",
     "distributed_addsub": "serving.backends.samples.small:DistributedAddSubBackend",
     "dyna_sequence": "serving.backends.samples.sequences:DynaSequenceBackend",
     "fil": "serving.backends.fil:FilBackend",

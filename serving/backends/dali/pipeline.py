@@ -1,0 +1,97 @@
+"""One pipeline of DALI, built for a device and a batch size. The only file that imports DALI.
+
+A pipeline is used by one thread, and any error ends it for good: it is built anew then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.backends.runtimes import require
+
+Array = NDArray[np.generic]
+_CAUSE = re.compile(r"encountered:\s*(.*?)\s*(?:Current pipeline object|$)", re.S)
+_OPERATOR = re.compile(r"operator `nvidia\.dali\.([\w.]+)`")
+_MAX_CAUSE_CHARACTERS = 300
+
+
+def dali() -> Any:
+    return require("nvidia.dali", backend="dali", install="pip install 'conch[dali]'")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    batch_size: int
+    threads: int
+    device: int | None
+    """Number of a GPU; None for the CPU."""
+
+
+class Pipeline:
+    def __init__(self, serialized: bytes, settings: Settings) -> None:
+        """Raises: whatever DALI raises for what is no pipeline, or needs what there is not."""
+        self._serialized = serialized
+        self._settings = settings
+        self._pipe: Any = None
+        self._build()
+
+    @property
+    def output_count(self) -> int:
+        return len(self._pipe.output_dtype())
+
+    def has_input(self, name: str) -> bool:
+        try:
+            self._pipe.input_feed_count(name)
+        except (KeyError, RuntimeError):
+            return False
+        return True
+
+    def run(self, samples: Mapping[str, Sequence[Array]]) -> list[list[Array]]:
+        """For each output its samples, copied out of DALI's memory.
+
+        Raises: whatever DALI raises; the pipeline has been built anew then.
+        """
+        try:
+            for name, arrays in samples.items():
+                self._pipe.feed_input(name, list(arrays))
+            return [_samples(output) for output in self._pipe.run()]
+        except Exception:
+            self._build()
+            raise
+
+    def _build(self) -> None:
+        # One run at a time: what is fed now is what comes out.
+        self._pipe = dali().Pipeline.deserialize(
+            serialized_pipeline=self._serialized,
+            batch_size=self._settings.batch_size,
+            num_threads=self._settings.threads,
+            device_id=self._settings.device,
+            prefetch_queue_depth=1,
+            exec_async=False,
+            exec_pipelined=False,
+        )
+
+
+def release_unused_memory() -> None:
+    """Give DALI's pools back to the machine."""
+    dali().backend.ReleaseUnusedMemory()
+
+
+def cause_of(error: Exception) -> str:
+    """Operator and reason out of DALI's report, which shows the pipeline's source as well."""
+    text = str(error)
+    found = _CAUSE.search(text)
+    reason = " ".join((found[1] if found else text).split())[:_MAX_CAUSE_CHARACTERS]
+    operator = _OPERATOR.search(text)
+    return f"{operator[1]}: {reason}" if operator else reason
+
+
+def _samples(output: Any) -> list[Array]:
+    tensors = output.as_cpu() if hasattr(output, "as_cpu") else output
+    return [np.array(tensors.at(index)) for index in range(len(tensors))]
