@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -23,10 +23,14 @@ from console.repository.serializers import (
     SavedConfigShape,
     TrashShape,
 )
-from console.repository.upload_api import ReadOrOperate
+from console.repository.upload_api import WHOLE_CONFIG, ReadOrOperate
 from serving.errors import NotFoundError
 
 PATH = OpenApiParameter("path", str, description="Folder within the model; empty for the model.")
+
+TWO_VERSIONS = OpenApiExample(
+    "The two newest versions", {"policy": {"latest": {"num_versions": 2}}}, request_only=True
+)
 
 
 class ReadOrDelete(APIView):
@@ -43,7 +47,7 @@ class Version(ReadOrDelete):
         listing = selectors.list_directory(f"{model}/{version}")
         return Response(EntryShape(listing.entries, many=True).data)
 
-    @extend_schema(responses=TrashShape)
+    @extend_schema(responses={200: TrashShape})
     def delete(self, request: Request, model: str, version: int) -> Response:
         """Move the version into the trash; one that is served is refused."""
         entry = services.delete_version(actor=request.user, model=model, version=version)
@@ -58,7 +62,7 @@ class Files(ReadOrDelete):
         listing = selectors.list_directory(f"{model}/{request.query_params.get('path', '')}")
         return Response(EntryShape(listing.entries, many=True).data)
 
-    @extend_schema(responses=TrashShape)
+    @extend_schema(responses={200: TrashShape})
     def delete(self, request: Request, model: str) -> Response:
         """Move the whole model into the trash; one that is served is refused."""
         entry = services.delete_model(actor=request.user, model=model)
@@ -86,7 +90,7 @@ class Config(ReadOrOperate):
         findings = checks.check_directory(configs.model_directory(model))
         return Response(_config_body(text, checks.as_rows(findings)))
 
-    @extend_schema(request=ConfigSave, responses=SavedConfigShape)
+    @extend_schema(request=ConfigSave, responses=SavedConfigShape, examples=[WHOLE_CONFIG])
     def put(self, request: Request, model: str) -> Response:
         """Save a text without errors; 400 carries the findings, 409 the text on disk."""
         data = checked(ConfigSave, request)
@@ -115,7 +119,7 @@ class Revision(APIView):
 
 
 class Policy(ReadOrOperate):
-    @extend_schema(request=PolicyShape, responses=SavedConfigShape)
+    @extend_schema(request=PolicyShape, responses=SavedConfigShape, examples=[TWO_VERSIONS])
     def put(self, request: Request, model: str) -> Response:
         """Change version_policy in config.pbtxt, and nothing else in it."""
         data = checked(PolicyShape, request)

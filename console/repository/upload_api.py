@@ -6,7 +6,7 @@ from typing import IO, Any, cast
 from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -30,7 +30,31 @@ from serving.errors import InvalidArgumentError
 
 PATH = OpenApiParameter("path", str, description="File within a folder; empty for a single file.")
 OFFSET = OpenApiParameter(
-    "Upload-Offset", int, OpenApiParameter.HEADER, required=True, description="Where it continues."
+    "Upload-Offset",
+    int,
+    OpenApiParameter.HEADER,
+    required=True,
+    description="Where it continues.",
+    examples=[OpenApiExample("From the start", 0)],
+)
+CONTENT = OpenApiExample(
+    "The first bytes", "PK", request_only=True, media_type="application/octet-stream"
+)
+ANOTHER_NAME = OpenApiExample(
+    "Another name and the next free version",
+    {"model": "resnet", "version": "next"},
+    request_only=True,
+)
+ON_DISK_ONLY = OpenApiExample("Publish, and load later", {"load": False}, request_only=True)
+WHOLE_CONFIG = OpenApiExample(
+    "The whole text",
+    {
+        "text": 'backend: "identity"\n'
+        "max_batch_size: 4\n"
+        'input { name: "IN0" data_type: TYPE_FP32 dims: [ 3 ] }\n'
+        'output { name: "OUT0" data_type: TYPE_FP32 dims: [ 3 ] }\n'
+    },
+    request_only=True,
 )
 
 
@@ -63,7 +87,7 @@ class UploadDetail(ReadOrOperate):
     def get(self, request: Request, upload_id: UUID) -> Response:
         return Response(UploadShape(selectors.get_upload(upload_id)).data)
 
-    @extend_schema(request=UploadChange, responses=UploadShape)
+    @extend_schema(request=UploadChange, responses=UploadShape, examples=[ANOTHER_NAME])
     def patch(self, request: Request, upload_id: UUID) -> Response:
         """Another name or version; the upload is checked again."""
         upload = selectors.get_upload(upload_id)
@@ -99,6 +123,7 @@ class UploadContent(ReadOrOperate):
         parameters=[PATH, OFFSET],
         request={"application/octet-stream": OpenApiTypes.BINARY},
         responses=OffsetShape,
+        examples=[CONTENT],
     )
     def patch(self, request: Request, upload_id: UUID) -> Response:
         """Append the body at `Upload-Offset`. 409 tells the right offset."""
@@ -148,7 +173,7 @@ class UploadComplete(ReadOrOperate):
 
 
 class UploadConfig(ReadOrOperate):
-    @extend_schema(request=ConfigText, responses=UploadShape)
+    @extend_schema(request=ConfigText, responses=UploadShape, examples=[WHOLE_CONFIG])
     def put(self, request: Request, upload_id: UUID) -> Response:
         """Replace config.pbtxt within the upload; it is checked again."""
         data = checked(ConfigText, request)
@@ -159,7 +184,7 @@ class UploadConfig(ReadOrOperate):
 
 
 class UploadPublished(ReadOrOperate):
-    @extend_schema(request=UploadPublish, responses=UploadShape)
+    @extend_schema(request=UploadPublish, responses=UploadShape, examples=[ON_DISK_ONLY])
     def post(self, request: Request, upload_id: UUID) -> Response:
         """Move the checked files into the repository, and load them when asked to."""
         data = checked(UploadPublish, request)
