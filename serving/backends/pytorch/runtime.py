@@ -85,18 +85,17 @@ def device_of_parameters(module: Any) -> Any:
 def to_tensor(array: Array, device: Any, *, is_written: bool = True) -> Any:
     """A tensor on `device` with the content of the array.
 
-    On the CPU it is the array's own memory where that may be: the array is writable (it was made
-    for this batch), or the model does not write to its inputs (`is_written` False).
+    On the CPU it is the array's own memory unless the model may write to it (`is_written`): what a
+    caller has sent, or another step of an ensemble reads as well, must stay as it is.
     """
     if array.dtype == _BFLOAT16:
         return to_tensor(array.view(np.int16), device, is_written=is_written).view(torch().bfloat16)
-    is_plain = array.flags.aligned and array.flags.c_contiguous
-    if not array.flags.writeable or not is_plain:
-        on_cpu = device.type == "cpu"
-        if not is_plain or array.nbytes < _COPY_BELOW or (on_cpu and is_written):
-            array = np.array(array, order="C")
-        else:
-            array = _without_warning(array)
+    flags = array.flags
+    is_plain = flags.aligned and flags.c_contiguous
+    if not is_plain or array.nbytes < _COPY_BELOW or (is_written and device.type == "cpu"):
+        array = np.array(array, order="C")
+    elif not flags.writeable:
+        array = _without_warning(array)
     return torch().from_numpy(array).to(device)
 
 

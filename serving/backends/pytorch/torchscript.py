@@ -27,6 +27,8 @@ from serving.backends.pytorch.runtime import Array, torch
 from serving.errors import ModelLoadError, ServingError
 
 FILENAME = "model.pt"
+_KEEPING = ("prim::SetAttr", "aten::append", "aten::_set_item")
+"""What a module does that may keep a tensor."""
 
 
 class TorchScriptModel(LoadedModel):
@@ -177,9 +179,12 @@ def _arguments(module: Any) -> list[naming.Argument]:
 
 
 def _writes_inputs(module: Any) -> bool:
-    """Whether forward may change the tensors that it is given; True where it cannot be told."""
+    """Whether forward may change the tensors that it is given, or keep them beyond the call; True
+    where it cannot be told."""
     try:
         graph = module.inlined_graph
+        if any(graph.findAllNodes(kind, True) for kind in _KEEPING):
+            return True
         aliases = graph.alias_db()
         return any(aliases.has_writers(value) for value in list(graph.inputs())[1:])
     except Exception:

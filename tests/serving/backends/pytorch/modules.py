@@ -99,6 +99,19 @@ class InPlace(nn.Module):
         return x.add_(1)
 
 
+class Previous(nn.Module):
+    """Answers with the input of the call before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.last
+        self.last = x
+        return before.expand(x.shape)
+
+
 class Remembers(nn.Module):
     """A running sum, its state kept by the server."""
 

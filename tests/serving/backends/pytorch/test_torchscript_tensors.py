@@ -115,14 +115,32 @@ async def test_shapes_that_do_not_fit_are_the_callers_mistake_in_one_line(tmp_pa
 
 
 @pytest.mark.parametrize("size", [4, 40_000])
-async def test_a_module_that_writes_to_its_input_leaves_the_callers_bytes(tmp_path, size):
+@pytest.mark.parametrize("is_writable", [True, False])
+async def test_a_module_that_writes_to_its_input_leaves_the_callers_bytes(
+    tmp_path, size, is_writable
+):
+    """Other steps of an ensemble, or the caller's own program, look at them too."""
     model = await served(tmp_path, modules.InPlace(), config("x", ["y"]))
-    sent = np.frombuffer(bytes(4 * size), np.float32).reshape(1, size)
+    sent = np.zeros((1, size), np.float32)
+    sent.flags.writeable = is_writable
 
     answer = (await outputs_of(model, {"x": sent}))["y"]
 
     assert answer.sum() == size
     assert not sent.any()
+    await model.drain_and_close()
+
+
+async def test_a_module_may_keep_its_input(tmp_path):
+    """A caller in the same program may use its array again, and memory is shared with processes."""
+    model = await served(tmp_path, modules.Previous(), config("x", ["y"]))
+    sent = np.full((1, 40_000), 7, np.float32)
+    await outputs_of(model, {"x": sent})
+    sent[:] = 0
+
+    answer = (await outputs_of(model, {"x": sent}))["y"]
+
+    assert answer.mean() == 7
     await model.drain_and_close()
 
 
