@@ -30,7 +30,7 @@ from serving.backends.model_place import default_max_batch_size, model_path, ref
 from serving.backends.runtimes import require
 from serving.config.compare import fill_from_signature
 from serving.config.decode import InstanceKind, ModelSpec
-from serving.config.signature_trees import TreeSignature, read_tree_signature
+from serving.config.signature_trees import FILENAMES, TreeSignature, read_tree_signature
 from serving.config.tree_outputs import (
     INPUT,
     OUTPUT,
@@ -39,6 +39,7 @@ from serving.config.tree_outputs import (
     TreeParameters,
     gives_label,
     gives_probabilities,
+    other_type,
     output_width,
     read_tree_parameters,
     tensors_of,
@@ -49,6 +50,7 @@ from serving.errors import (
     FailureReason,
     InvalidArgumentError,
     ModelLoadError,
+    UnavailableError,
     UnsupportedError,
     error_from_code,
 )
@@ -73,7 +75,7 @@ class FilBackend(Backend):
         if context.config.input and context.config.output:
             return
         parameters = read_tree_parameters(context.spec.parameters)
-        trees = _signature(_read(model_path(context, parameters.filename), parameters))
+        trees = _signature(_read(_path(context, parameters), parameters))
         rows = default_max_batch_size(context.backend_config)
         tensors = tensors_of(trees, parameters)
         fill_from_signature(context.config, tensors, default_max_batch_size=rows)
@@ -94,7 +96,7 @@ class FilBackend(Backend):
                 f"model '{spec.name}' asks for KIND_GPU, and the fil backend runs trees on the "
                 "CPU: write KIND_CPU or KIND_AUTO in instance_group"
             )
-        model = _read(model_path(context, parameters.filename), parameters)
+        model = _read(_path(context, parameters), parameters)
         _check(spec, _signature(model), parameters)
         return _Trees(context, model, parameters)
 
@@ -155,6 +157,17 @@ class _TreeInstance(TensorInstance):
 
 def _treelite() -> Any:
     return require("treelite", backend="fil", install="pip install 'conch[fil]'")
+
+
+def _path(context: ModelContext, parameters: TreeParameters) -> Path:
+    other = other_type(context.version_directory, parameters)
+    if other and not context.config.default_model_filename:
+        raise UnavailableError(
+            f"unable to find '{context.version}/{parameters.filename}' for model "
+            f"'{context.config.name}': {FILENAMES[other]} is there, set the parameter model_type "
+            f"to {other}"
+        )
+    return model_path(context, parameters.filename)
 
 
 def _read(path: Path, parameters: TreeParameters) -> Any:

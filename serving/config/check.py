@@ -192,7 +192,7 @@ def _check_parsed(
             taken = fill_from_signature(effective, check.signature)
             origins |= dict.fromkeys(taken, "model")
     if effective.backend == "fil":
-        check_tree_config(report)
+        check_tree_config(report, check.versions)
     filled = complete(
         effective, name=terms.name, model_directory=scanned.path, gpu_count=terms.gpu_count or 0
     )

@@ -5,20 +5,21 @@ Pure functions; any thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from serving.config.compare import CODE
 from serving.config.mend import quoted
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature import Signature
-from serving.config.signature_trees import TreeSignature
+from serving.config.signature_trees import FILENAMES, TreeSignature
 from serving.config.tree_outputs import (
     INPUT,
     OUTPUT,
     SHAP_OUTPUT,
     WITHOUT_EFFECT,
     TreeParameters,
+    other_type,
     output_width,
     read_tree_parameters,
     tensors_of,
@@ -43,14 +44,14 @@ def tree_tensors(config: pb.ModelConfig, trees: TreeSignature) -> Signature | No
         return None
 
 
-def check_tree_config(report: Report) -> None:
+def check_tree_config(report: Report, versions: Sequence[int]) -> None:
     """What holds for every model of the fil backend, whatever its file says."""
     config = report.config
     for name in sorted(WITHOUT_EFFECT.keys() & _texts(config).keys()):
         path = f"parameters[{quoted(name)}]"
         report.note(path, f"'{name}' has no effect: {WITHOUT_EFFECT[name]}", code="FIL-02")
     try:
-        read_tree_parameters(_texts(config))
+        _check_type(report, read_tree_parameters(_texts(config)), versions)
     except InvalidArgumentError as error:
         report.error("parameters", error.message, code="FIL-02")
     for kind, wanted in (("input", INPUT), ("output", OUTPUT)):
@@ -72,6 +73,29 @@ def check_tree_config(report: Report) -> None:
                     code="FIL-03",
                     edit=report.mend.replace_value(f"{kind}[{index}].name", quoted(wanted)),
                 )
+
+
+def _check_type(report: Report, parameters: TreeParameters, versions: Sequence[int]) -> None:
+    if report.config.default_model_filename or report.model_directory is None:
+        return
+    for version in versions:
+        other = other_type(report.model_directory / str(version), parameters)
+        if not other:
+            continue
+        text = f'parameters {{ key: "model_type" value {{ string_value: "{other}" }} }}'
+        place = 'parameters["model_type"].string_value'
+        is_given = "model_type" in report.config.parameters
+        report.error(
+            "parameters",
+            f"{version}/{FILENAMES[other]} is a model of type {other}, and model_type is "
+            f"{parameters.model_type}",
+            f"write {text}",
+            code="FIL-01",
+            edit=report.mend.replace_value(place, quoted(other))
+            if is_given
+            else report.mend.append(text),
+        )
+        return
 
 
 def compare_trees(report: Report, trees: TreeSignature, file: str) -> None:

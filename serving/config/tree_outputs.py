@@ -1,6 +1,7 @@
 """What a config asks of a tree model, and what `output__0` holds for it (FIL-01..03).
 
-Pure; any thread. Names and meanings after the documentation of Triton's FIL backend.
+Looks at the names of files only; any thread. Names and meanings after the documentation of Triton's
+FIL backend.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from serving.config.signature import Signature, TensorSignature
 from serving.config.signature_trees import FILENAMES, TreeSignature
@@ -68,6 +70,15 @@ def read_tree_parameters(values: Mapping[str, str]) -> TreeParameters:
         _threshold(values),
         _thread_count(values),
         bool(_flag(values, "xgboost_allow_unknown_field")),
+    )
+
+
+def other_type(version_directory: Path, parameters: TreeParameters) -> str:
+    """The model_type whose file lies there where that of the parameters does not, or ""."""
+    if (version_directory / parameters.filename).exists():
+        return ""
+    return next(
+        (kind for kind, name in FILENAMES.items() if (version_directory / name).exists()), ""
     )
 
 

@@ -216,7 +216,15 @@ async def test_parameters_of_the_gpu_are_taken_without_effect_and_said_so(tmp_pa
             config("xgboost_json").replace("input__0", "X"),
             "have one input 'input__0' and one output 'output__0'",
         ),
-        (config("lightgbm"), "unable to find '1/model.txt'"),
+        (
+            config("lightgbm"),
+            "unable to find '1/model.txt' for model 'm': xgboost.json is there, set the parameter "
+            "model_type to xgboost_json",
+        ),
+        (
+            config("lightgbm") + 'default_model_filename: "trees.txt"',
+            "unable to find '1/trees.txt'",
+        ),
     ],
 )
 async def test_a_config_that_does_not_fit_is_refused_with_a_way_out(tmp_path, text, words):

@@ -243,6 +243,22 @@ PROBABILITIES = 'parameters { key: "predict_proba" value { string_value: "true" 
             ["error 4 output 'output__0': the config says [2], 1/xgboost.json tells 3 classes"],
         ),
         ("other.json", fil("xgboost_json"), ["error 0 version 1 has no 'xgboost.json'"]),
+        ("xgboost.json", fil("cat"), ["error 5 parameter 'model_type' is 'cat': it must be one"]),
+        (
+            "xgboost.json",
+            fil("xgboost_json", more=PROBABILITIES.replace("true", "yes")),
+            ["error 5 parameter 'predict_proba' is 'yes': it must be true or false"],
+        ),
+        (
+            "xgboost.json",
+            fil("xgboost_json").replace("output__0", "treeshap_output"),
+            ["error 4 'treeshap_output' cannot be had: Treelite, which runs trees here"],
+        ),
+        (
+            "xgboost.json",
+            fil("xgboost_json").replace("input__0", "x"),
+            ["error 3 models of the fil backend have one input, 'input__0'"],
+        ),
     ],
 )
 def test_trees_are_compared(tmp_path, name, config, expected):
@@ -252,6 +268,35 @@ def test_trees_are_compared(tmp_path, name, config, expected):
 
     assert len(found) == len(expected), found
     assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
+
+
+@pytest.mark.parametrize("config", ["", fil("lightgbm")])
+def test_a_tree_model_of_another_type_is_told_and_mended(tmp_path, config):
+    """FIL-01."""
+    config = config or 'backend: "fil"\n'
+    content = json.dumps(model_bytes.xgboost(7, 3))
+
+    check = check_model(model(tmp_path, "xgboost.json", content, config))
+
+    told = [item for item in check.findings if "is a model of type xgboost_json" in item.message]
+    mended = apply_repair(config, told[0].repair)
+    assert grave(check_model(tmp_path / "m", config_text=mended)) == []
+
+
+def test_a_tree_model_fills_the_config_and_parameters_without_effect_are_noted(tmp_path):
+    """FIL-02, FIL-03, AUT-05."""
+    content = json.dumps(model_bytes.xgboost(7, 3))
+    given = 'parameters { key: "model_type" value { string_value: "xgboost_json" } }\n'
+    algo = 'parameters { key: "algo" value { string_value: "NAIVE" } }\n'
+    config = f'backend: "fil"\n{given}{PROBABILITIES}{algo}'
+
+    check = check_model(model(tmp_path, "xgboost.json", content, config))
+
+    assert grave(check) == []
+    assert (list(check.effective.input[0].dims), list(check.effective.output[0].dims)) == ([7], [3])
+    assert check.origins["output"] == "model"
+    notes = [f"{item.line} {item.message}" for item in check.findings]
+    assert "4 'algo' has no effect: it chooses among GPU kernels" in notes
 
 
 @pytest.mark.parametrize(
