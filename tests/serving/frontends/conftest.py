@@ -14,8 +14,8 @@ from tests.serving.frontends.process import ServerProcess
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The HTTP adapter is tested on asyncio's own loop and on the one that serves."""
-    if "test_http_server" in item.nodeid:
+    """What reads sockets is tested on asyncio's own loop and on the one that serves."""
+    if "test_http_server" in item.nodeid or "frontends/http2/" in item.nodeid:
         return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
 
