@@ -47,12 +47,19 @@ MENU: list[tuple[str, list[Entry]]] = [
             Entry("Deployments", "deployments:list", "/deployments/", count="deployments"),
         ],
     ),
-    ("Repository", [Entry("Files", "repository:browse", "/repository/", arguments=("",))]),
+    (
+        "Repository",
+        [
+            Entry("Files", "repository:browse", "/repository/", arguments=("",)),
+            Entry("Engine builds", "engines:list", "/engines/"),
+        ],
+    ),
     (
         "Observe",
         [
             Entry("Live metrics", "monitoring:live", "/live/"),
             Entry("Workers & GPUs", "fleet:workers", "/workers/", count="workers"),
+            Entry("Backends", "backends:list", "/backends/"),
         ],
     ),
     (

@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "console.repository",
     "console.catalog",
     "console.deployments",
+    "console.engines",
     "console.fleet",
     "console.monitoring",
     "console.gateway",

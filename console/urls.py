@@ -15,6 +15,7 @@ PAGES = {
     "accounts": "",
     "catalog": "models/",
     "deployments": "deployments/",
+    "engines": "engines/",
     "repository": "repository/",
     "fleet": "workers/",
     "monitoring": "live/",
@@ -25,6 +26,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     for app, prefix in PAGES.items()
     if find_spec(f"console.{app}.urls")
 ]
+urlpatterns += [path("backends/", include("console.fleet.backend_urls"))]
 urlpatterns += [
     path("api/v1/", include(f"console.{app}.api_urls"))
     for app in PAGES

@@ -16,6 +16,7 @@ from console.catalog.steps import steps_of, users_of
 from console.catalog.tabs import TABS, page
 from console.core.permissions import Role, require_role
 from console.deployments import services as deployments
+from console.engines import selectors as engines
 from console.repository import services as repository
 from serving.config.protobuf import pb
 
@@ -34,6 +35,7 @@ def _show(request: HttpRequest, name: str, form: PolicyForm | None, status: int)
         "is_policy_open": form is not None,
         "policy_words": policies.in_words(policy),
         "rows": rows_of(context["header"]),
+        "can_build": engines.can_build(name),
     }
     return render(request, "catalog/versions.html", context, status=status)
 

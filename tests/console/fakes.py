@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from workers.engine_messages import EngineOrder, EngineProgress
 from workers.messages import (
     DeviceSample,
     Event,
@@ -37,6 +38,7 @@ class FakeWorkerClient:
         self.infos: list[WorkerInfo] = []
         self.calls: list[Call] = []
         self.results: dict[str, OperationResult] = {}
+        self.engines: dict[str, EngineProgress] = {}
         self.descriptions: dict[str, ModelDescription] = {}
         self.sample_list: list[Sample] = []
         self.event_list: list[Event] = []
@@ -88,6 +90,19 @@ class FakeWorkerClient:
     def operation_result(self, operation_id: str) -> OperationResult | None:
         self._check()
         return self.results.get(operation_id)
+
+    def build_engine(self, worker_id: str, order: EngineOrder) -> None:
+        self._check()
+        arguments = {"order": order}
+        self.calls.append(Call("build", worker_id, order.model, order.build_id, arguments))
+
+    def cancel_engine(self, worker_id: str, build_id: str) -> None:
+        self._check()
+        self.calls.append(Call("cancel", worker_id, "", build_id))
+
+    def engine_progress(self, build_id: str) -> EngineProgress | None:
+        self._check()
+        return self.engines.get(build_id)
 
     def describe_model(
         self, worker_id: str, model: str, *, timeout_s: float = 5.0

@@ -1,0 +1,1 @@
+"""Engine builds: ONNX models become TensorRT engines on a worker, as durable rows."""
