@@ -1,6 +1,7 @@
 """`python -m serving`: a stand-alone server that takes tritonserver's options.
 
-`python -m serving validate PATH` checks models instead, and starts no server.
+`python -m serving validate PATH` checks models instead, `python -m serving backends` lists backends;
+neither starts a server.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ def main(arguments: Sequence[str]) -> int:
         from serving import validate_command
 
         return validate_command.main(arguments[1:])
+    if arguments[:1] == ["backends"]:
+        from serving import backends_command
+
+        return backends_command.main(arguments[1:])
     from serving import serve_command
 
     return serve_command.main(arguments)

@@ -59,7 +59,7 @@ class ModelServer:
         if options.model_namespacing:
             self._lifecycle = Namespaces(map(str, options.model_repositories), self._announce)
         self._threads = LoadThreads()
-        self._backends = BackendRegistry.of(options)
+        self.backends = BackendRegistry.of(options)
         self._cloud = CloudRepositories(options.cloud, read_config=self._read_config)
         self._roots = [
             root if isinstance(root, Path) else self._cloud.root(root)
@@ -133,7 +133,7 @@ class ModelServer:
         is_clean = True
         if self._manager is not None:
             is_clean = await self._manager.close(self.options.exit_timeout_secs)
-        for close in (self._backends.finalize, self._cloud.close):
+        for close in (self.backends.finalize, self._cloud.close):
             await asyncio.get_running_loop().run_in_executor(LoadThreads("close"), close)
         self._threads.shutdown()
         if self._model_logs is not None:
@@ -356,7 +356,7 @@ class ModelServer:
     ) -> RepositoryManager:
         options = self.options
         loader = ModelLoader(
-            self._backends,
+            self.backends,
             services,
             auto_complete=options.auto_complete_config,
             config_name=options.model_config_name,

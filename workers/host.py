@@ -38,7 +38,7 @@ from workers.messages import (
 from workers.publisher import Publisher
 from workers.registry import Registry
 from workers.settings import WorkerSettings
-from workers.telemetry import ModelSampler, ProcessSampler, device_samples
+from workers.telemetry import ModelSampler, ProcessSampler, backend_states, device_samples
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +128,7 @@ class WorkerHost:
             repositories=[str(root) for root in settings.server.model_repositories],
             models=self.models(),
             devices=device_samples(),
+            backends=backend_states(self._thread.server.backends),
         )
 
     def models(self) -> list[ModelVersionState]:

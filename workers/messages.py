@@ -35,6 +35,23 @@ class DeviceSample(msgspec.Struct, frozen=True):
     temperature_celsius: float = 0.0
 
 
+class BackendState(msgspec.Struct, frozen=True):
+    """A backend that a worker knows, and the runtime behind it."""
+
+    name: str
+    origin: str = ""
+    """built in, entry point, backend directory, model folder."""
+    location: str = ""
+    package: str = ""
+    """Of the runtime; empty where it needs none, or lacks it."""
+    version: str = ""
+    devices: list[str] = []
+    """What the runtime can use: CPU, CUDA, providers."""
+    problem: str = ""
+    install: str = ""
+    """The command that brings what is missing; empty where nothing is."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker as its registry entry describes it."""
 
@@ -53,6 +70,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     repositories: list[str] = []
     models: list[ModelVersionState] = []
     devices: list[DeviceSample] = []
+    backends: list[BackendState] = []
 
     @property
     def is_gone(self) -> bool:

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 import psutil
 
 from serving import devices
+from serving.backends import installed
+from serving.backends.registry import BackendRegistry
 from serving.errors import FailureReason
 from serving.model import Model
 from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import LATENCY_BOUNDS_US, Duration, StatsSnapshot
-from workers.messages import DeviceSample, ModelSample
+from workers.messages import BackendState, DeviceSample, ModelSample
 
 _BEYOND_US = LATENCY_BOUNDS_US[-1] * 2
 """Stands for the bound of the last bucket, which has none."""
@@ -121,6 +123,23 @@ class ProcessSampler:
             return [self._process, *self._process.children(recursive=True)]
         except psutil.Error:
             return [self._process]
+
+
+def backend_states(registry: BackendRegistry) -> list[BackendState]:
+    """What the worker can run models with. Any thread; looks into a folder at most."""
+    return [
+        BackendState(
+            item.name,
+            item.origin,
+            item.location,
+            item.package,
+            item.version,
+            list(item.devices),
+            item.problem,
+            item.install,
+        )
+        for item in installed.describe(registry)
+    ]
 
 
 def device_samples() -> list[DeviceSample]:

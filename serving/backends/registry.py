@@ -12,10 +12,11 @@ import importlib
 import logging
 import threading
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from serving.backends import search
+from serving.backends import installed, search
 from serving.backends.base import Backend
 from serving.backends.search import Wanted
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
@@ -43,7 +44,10 @@ BUILT_IN = {
     "vllm": "serving.backends.llm.backend:VllmBackend",
 }
 ENTRY_POINT_GROUP = "conch.backends"
-FILE_LOADERS = {".py": "serving.backends.module_file:open_backend"}
+FILE_LOADERS = {
+    ".py": "serving.backends.module_file:open_backend",
+    ".so": "serving.backends.native.backend:open_backend",
+}
 """Suffix -> `module:function` that makes a backend of (name, path). UnsupportedError: the file is
 for another server; the search goes on after it."""
 _RUN_MODEL_PY = frozenset({"python", "pytorch"})
@@ -60,7 +64,7 @@ class BackendRegistry:
         auto_complete: bool = True,
         min_compute_capability: float = 6.0,
     ) -> None:
-        self._backend_directory = backend_directory
+        self.backend_directory = backend_directory
         self._given = backend_config or {}
         self.min_compute_capability = min_compute_capability
         self._core = {
@@ -75,6 +79,8 @@ class BackendRegistry:
 
     @classmethod
     def of(cls, options: ServerOptions) -> BackendRegistry:
+        """Of a server; what is wrong with installed runtimes is logged."""
+        installed.warn_once()
         return cls(
             options.backend_directory,
             options.backend_config,
@@ -91,12 +97,13 @@ class BackendRegistry:
 
     def names(self) -> list[str]:
         """Every name that `get` knows; models may bring others in their folders."""
-        directory = self._backend_directory
+        directory = self.backend_directory
         files = {
             name for name, path in search.files_in(directory).items() if path.suffix in FILE_LOADERS
         }
-        announced = {item.name for item in entry_points(group=ENTRY_POINT_GROUP)}
-        return sorted(announced.union(BUILT_IN, search.python_based(directory), files))
+        return sorted(
+            announced().keys() | BUILT_IN.keys() | search.python_based(directory).keys() | files
+        )
 
     def get(
         self, name: str, *, runtime: str = "", version_directory: Path | None = None
@@ -109,7 +116,7 @@ class BackendRegistry:
         wanted = Wanted(name, runtime, version_directory)
         with self._lock:
             refusal: ServingError | None = None
-            for path in search.find_files(wanted, self._backend_directory):
+            for path in search.find_files(wanted, self.backend_directory):
                 try:
                     return self._kept(name, str(path))
                 except UnsupportedError as error:
@@ -120,11 +127,15 @@ class BackendRegistry:
                 raise refusal or InvalidArgumentError(self._not_found(wanted))
             return self._kept(name, source)
 
+    def loaded(self) -> list[tuple[str, str]]:
+        """Name and where it comes from, of all that models have used."""
+        return [(backend.name, source) for source, backend in self._backends.copy().items()]
+
     def location(self, name: str) -> str:
         """Where it comes from without a model: a file or folder, or `module:Class`; empty for a
         name that is none.
         """
-        file = search.files_in(self._backend_directory).get(name)
+        file = search.files_in(self.backend_directory).get(name)
         return str(file) if file is not None else self._source(Wanted(name)) or ""
 
     def finalize(self) -> None:
@@ -161,7 +172,7 @@ class BackendRegistry:
         """Where it comes from if no file of the usual name is it."""
         if wanted.names_a_file:
             return None
-        folder = search.python_based(self._backend_directory).get(wanted.name)
+        folder = search.python_based(self.backend_directory).get(wanted.name)
         if folder is not None and wanted.runtime in ("", search.PYTHON_RUNTIME):
             return str(folder.absolute())
         if wanted.runtime == search.PYTHON_RUNTIME and wanted.name not in _RUN_MODEL_PY:
@@ -174,7 +185,7 @@ class BackendRegistry:
                 "unexpected platform type: the model names no backend: set `backend` in its "
                 "config.pbtxt, one of " + ", ".join(self.names())
             )
-        folders = search.places(wanted, self._backend_directory)
+        folders = search.places(wanted, self.backend_directory)
         if wanted.names_a_file or target_of(wanted.name):
             return (
                 f"unable to find backend library for backend '{wanted.name}': its runtime "
@@ -192,10 +203,15 @@ class BackendRegistry:
         return text
 
 
+@cache
+def announced() -> Mapping[str, str]:
+    """Name -> `module:Class`, of packages that were installed when the process first asked."""
+    return {item.name: item.value for item in entry_points(group=ENTRY_POINT_GROUP)}
+
+
 def target_of(name: str) -> str | None:
     """`module:Class` of what a package announces, or of what is built in."""
-    announced = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name)), None)
-    return BUILT_IN.get(name) if announced is None else announced.value
+    return announced().get(name) or BUILT_IN.get(name)
 
 
 def create(name: str, source: str) -> Backend:

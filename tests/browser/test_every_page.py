@@ -40,6 +40,7 @@ PAGES = [
     "/repository/word_stats/config.pbtxt",
     "/repository/upload/",
     "/workers/",
+    "/backends/",
     "/live/",
     "/live/?model=word_stats&range=15m",
     "/account/",

@@ -23,7 +23,7 @@ def test_an_unknown_backend_is_refused_with_the_places_searched(tmp_path):
         BackendRegistry(tmp_path).get("fortran")
 
     assert "unable to find backend library for backend 'fortran'" in caught.value.message
-    assert "identity, onnxruntime, python" in caught.value.message
+    assert "identity, onnxruntime, openvino, python" in caught.value.message
     assert "there is no libtriton_fortran.so or conch_fortran.py in" in caught.value.message
 
 
