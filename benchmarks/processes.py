@@ -10,9 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _START_TIMEOUT_S = 60.0
@@ -27,6 +27,8 @@ class Server:
     pid: int
     http_port: int
     grpc_port: int = 0
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """All of them, by the name in the log."""
 
     def cpu_s(self) -> float:
         """User and system time so far of the process and all its descendants."""
@@ -58,13 +60,22 @@ class Holdings:
 
 
 @contextmanager
-def conch(repository: Path, *options: str, log: bytearray | None = None) -> Iterator[Server]:
-    """`log`: gets what the server logs after its start; all of it when the block has been left."""
+def conch(
+    repository: Path,
+    *options: str,
+    log: bytearray | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """`log`: gets what the server logs after its start; all of it when the block has been left.
+
+    `environment` is added to this process's own.
+    """
     arguments = ["-m", "serving", f"--model-repository={repository}", "--metrics-port=0", *options]
     arguments += ["--http-port=0", "--grpc-port=0"]
-    with _run(arguments, r"\| Model", log) as (pid, text):
-        ports = {name: int(port) for name, port in re.findall(r"(HTTP|gRPC) on \S+:(\d+)", text)}
-        yield Server("conch", pid, ports["HTTP"], ports["gRPC"])
+    with _run(arguments, r"\| Model", log, environment) as (pid, text):
+        found = re.findall(r"(HTTP|gRPC|OpenAI|SageMaker|Vertex AI) on \S+:(\d+)", text)
+        ports = {name: int(port) for name, port in found}
+        yield Server("conch", pid, ports["HTTP"], ports["gRPC"], ports)
 
 
 @contextmanager
@@ -80,9 +91,16 @@ def reference() -> Iterator[Server]:
 
 @contextmanager
 def _run(
-    arguments: list[str], ready: str, kept: bytearray | None = None
+    arguments: list[str],
+    ready: str,
+    kept: bytearray | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, str]]:
-    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stderr=subprocess.PIPE,
+        env=os.environ | dict(environment or {}),
+    )
     drain: threading.Thread | None = None
     try:
         log = _read_until(process, ready)

@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--connections", type=int, default=8, help="of each protocol")
+    parser.add_argument("--guarded", action="store_true", help="with TLS and restricted APIs")
     parser.add_argument("--only", type=int, help="the number of the one case to send")
     options = parser.parse_args()
     report = run(
@@ -28,6 +29,7 @@ def main() -> int:
             options.seed,
             options.connections,
             with_python=True,
+            is_guarded=options.guarded,
             only=options.only,
         )
     )

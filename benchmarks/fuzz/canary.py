@@ -23,16 +23,15 @@ _LOG_SETTINGS = {"log_error": True, "log_verbose_level": 0}
 
 
 class Canary:
-    def __init__(self, http_port: int, grpc_port: int, report: Report) -> None:
+    def __init__(self, http_port: int, channel: grpc.aio.Channel, report: Report) -> None:
         self._http_port = http_port
-        self._grpc_port = grpc_port
+        self._channel = channel
         self._report = report
         self._random = Random(1)
 
     async def run(self, is_over: asyncio.Event) -> None:
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._grpc_port}")
-        infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
-        async with channel:
+        infer = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
+        async with self._channel:
             while not is_over.is_set():
                 start = time.perf_counter()
                 try:

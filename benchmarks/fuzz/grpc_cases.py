@@ -47,6 +47,8 @@ def make_case(mutate: Mutator, region_key: str) -> GrpcCase:
         case.metadata = [(f"x-{number}", "v" * 100) for number in range(random.choice([1, 20]))]
         odd: list[tuple[str, str | bytes]] = [("traceparent", "00-x"), ("junk-bin", b"\xff\0")]
         case.metadata.append(random.choice(odd))
+    if mutate.chance(0.7):
+        case.metadata.append(("triton-grpc-protocol-x-fuzz", "key" if mutate.chance(0.9) else "k"))
     case.is_compressed = mutate.chance(0.05)
     return case
 

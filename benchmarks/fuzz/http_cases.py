@@ -7,7 +7,7 @@ import gzip
 import json
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,12 +59,18 @@ class HttpCase:
     """What goes over the wire."""
     is_whole: bool = True
     """The framing is right, so that exactly one answer must come."""
+    door: str = "HTTP"
+    """Which port it goes to."""
 
 
-def make_case(mutate: Mutator, region_key: str) -> HttpCase:
+def make_case(
+    mutate: Mutator, region_key: str, more: Sequence[Callable[[Mutator], HttpCase]] = ()
+) -> HttpCase:
+    """`more`: further kinds of requests, each as likely as one for metadata."""
     makers: list[Callable[[Mutator], HttpCase]] = []
     makers += [_infer] * 6 + [_binary] * 5 + [_generate] * 2 + [_completion] * 2
     makers += [_get] * 2 + [_repository] * 2 + [_settings]
+    makers += more
     if mutate.chance(0.1):
         case = _memory(mutate, region_key)
     else:
@@ -73,6 +79,8 @@ def make_case(mutate: Mutator, region_key: str) -> HttpCase:
         _change_head(mutate, case)
     if mutate.chance(0.12):
         _encode(mutate, case)
+    if mutate.chance(0.7):
+        case.headers.append(("X-Fuzz", "key" if mutate.chance(0.9) else "kez"))
     _frame(mutate, case)
     return case
 
@@ -158,7 +166,8 @@ def _completion(mutate: Mutator) -> HttpCase:
         case _:
             path = "/v1/embeddings"
             members = {"model": "words", "input": ["a", "b"], "encoding_format": "float"}
-    return HttpCase("openai", "POST", path, mutate.json_text(members))
+    door = "OpenAI" if mutate.chance(0.5) else "HTTP"
+    return HttpCase("openai", "POST", path, mutate.json_text(members), door=door)
 
 
 def _get(mutate: Mutator) -> HttpCase:

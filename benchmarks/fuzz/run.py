@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from benchmarks.fuzz import grpc_cases, http_cases
+import grpc.aio
+
+from benchmarks.certificates import write_certificate
+from benchmarks.fuzz import grpc_cases, http_cases, platform_cases
 from benchmarks.fuzz.canary import Canary
 from benchmarks.fuzz.models import REGION_BYTES, REGION_KEY, write_repository
 from benchmarks.fuzz.mutate import Mutator
 from benchmarks.fuzz.report import Report
-from benchmarks.fuzz.senders import GrpcSender, HttpSender
+from benchmarks.fuzz.senders import ANSWER_TIMEOUT_S, GrpcSender, HttpSender, open_channel
 from benchmarks.processes import Server, conch
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*.*\n?")
@@ -28,7 +31,13 @@ _OPTIONS = (
     "--load-model=*",
     "--allow-client-shm=true",
     "--http-header-forward-pattern=triton.*",
+    *platform_cases.OPTIONS,
 )
+_GUARDED = "trace,shared-memory,statistics,metadata:x-fuzz=key"
+_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(32)) + bytes(160)
+"""The begin of a TLS handshake, and nothing behind it."""
+_TLS_EVERY = 16
+"""One HTTP case of so many is junk for the TLS port, in a guarded run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class Plan:
     warm_up: float = 0.25
     """The part of the requests after which memory must not grow any more."""
     with_python: bool = False
+    is_guarded: bool = False
+    """gRPC has TLS, and some kinds of calls need a header, which most requests bring."""
     only: int | None = None
     """The number of the one case to send."""
 
@@ -48,13 +59,32 @@ def run(plan: Plan) -> Report:
     report = Report()
     log = bytearray()
     with tempfile.TemporaryDirectory() as folder:
-        repository = write_repository(Path(folder), with_python=plan.with_python)
-        trace = f"--trace-config=triton,file={folder}/trace.json"
-        with _region() as key, conch(repository, *_OPTIONS, trace, log=log) as server:
-            asyncio.run(_Run(plan, server, key, report).drive())
+        repository = write_repository(Path(folder, "models"), with_python=plan.with_python)
+        options = [*_OPTIONS, f"--trace-config=triton,file={folder}/trace.json"]
+        root = _guard(Path(folder), options) if plan.is_guarded else None
+        environment = platform_cases.ENVIRONMENT
+        with (
+            _region() as key,
+            conch(repository, *options, log=log, environment=environment) as server,
+        ):
+            asyncio.run(_Run(plan, server, key, report, root).drive())
     text = log.decode("utf-8", "replace")
     report.tracebacks = [match[0] for match in _TRACEBACK.finditer(text)]
     return report
+
+
+def _guard(folder: Path, options: list[str]) -> bytes:
+    """Adds TLS and restrictions; returns what clients know the server by."""
+    authority = write_certificate(folder, "authority")
+    write_certificate(folder, "server", authority)
+    options += [
+        f"--http-restricted-api={_GUARDED}",
+        f"--grpc-restricted-protocol={_GUARDED}",
+        "--grpc-use-ssl=true",
+        f"--grpc-server-cert={folder}/server.crt",
+        f"--grpc-server-key={folder}/server.key",
+    ]
+    return (folder / "authority.crt").read_bytes()
 
 
 @contextmanager
@@ -70,30 +100,38 @@ def _region() -> Iterator[str]:
 
 
 class _Run:
-    def __init__(self, plan: Plan, server: Server, region_key: str, report: Report) -> None:
+    def __init__(
+        self, plan: Plan, server: Server, region_key: str, report: Report, root: bytes | None
+    ) -> None:
         self._plan = plan
         self._server = server
         self._region_key = region_key
         self._report = report
+        self._root = root
         self._even = itertools.count(0, 2)
         self._odd = itertools.count(1, 2)
         self._is_over = asyncio.Event()
 
     async def drive(self) -> None:
         start = time.monotonic()
-        canary = Canary(self._server.http_port, self._server.grpc_port, self._report)
+        canary = Canary(self._server.http_port, self._channel(), self._report)
         looking = asyncio.create_task(canary.run(self._is_over))
         try:
             if self._plan.only is not None:
-                await self._send_one(self._plan.only)
+                only = iter([self._plan.only])
+                await (self._send_grpc(only) if self._plan.only % 2 else self._send_http(only))
             else:
-                kinds = [self._send_http, self._send_grpc] * self._plan.connections
-                await asyncio.gather(*(kind() for kind in kinds))
+                http = [self._send_http(self._even) for _ in range(self._plan.connections)]
+                grpc = [self._send_grpc(self._odd) for _ in range(self._plan.connections)]
+                await asyncio.gather(*http, *grpc)
         finally:
             self._is_over.set()
             await looking
         self._report.late_kib = self._server.holdings().rss_kib
         self._report.seconds = time.monotonic() - start
+
+    def _channel(self) -> grpc.aio.Channel:
+        return open_channel(self._server.grpc_port, self._root)
 
     def _mutator(self, number: int) -> Mutator:
         return Mutator(Random(f"{self._plan.seed} {number}"))
@@ -101,7 +139,7 @@ class _Run:
     def _next(self, numbers: Iterator[int]) -> Iterator[int]:
         """Numbers of the cases to send: even ones over HTTP, odd ones over gRPC."""
         for number in numbers:
-            if number >= self._plan.requests:
+            if self._plan.only is None and number >= self._plan.requests:
                 return
             self._look_at_memory()
             self._report.requests += 1
@@ -117,27 +155,42 @@ class _Run:
             if is_warm:
                 report.early_kib = rss_kib
 
-    async def _send_http(self) -> None:
-        sender = HttpSender(self._server.http_port, self._report)
-        for number in self._next(self._even):
-            case = http_cases.make_case(self._mutator(number), self._region_key)
-            await sender.send(case, number)
-        await sender.close()
+    async def _send_http(self, numbers: Iterator[int]) -> None:
+        senders = {
+            door: HttpSender(port, self._report)
+            for door, port in self._server.ports.items()
+            if door != "gRPC"
+        }
+        for number in self._next(numbers):
+            mutator = self._mutator(number)
+            if self._root is not None and number // 2 % _TLS_EVERY == 0:
+                await self._send_tls(mutator, number)
+                continue
+            case = http_cases.make_case(mutator, self._region_key, platform_cases.MAKERS)
+            await senders[case.door].send(case, number)
+        for sender in senders.values():
+            await sender.close()
 
-    async def _send_grpc(self) -> None:
-        sender = GrpcSender(self._server.grpc_port, self._report)
-        for number in self._next(self._odd):
+    async def _send_tls(self, mutator: Mutator, number: int) -> None:
+        """Something like a handshake: the connection must end."""
+        junk = mutator.data(_HELLO)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.grpc_port)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                writer.write(junk)
+                writer.write_eof()
+                await reader.read()
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            self._report.find("TLS hang: no end of the connection", f"case {number}: {junk!r}")
+        finally:
+            self._report.answers["TLS junk"] += 1
+            writer.close()
+
+    async def _send_grpc(self, numbers: Iterator[int]) -> None:
+        sender = GrpcSender(self._channel(), self._report)
+        for number in self._next(numbers):
             case = grpc_cases.make_case(self._mutator(number), self._region_key)
             await sender.send(case, number)
         await sender.close()
-
-    async def _send_one(self, number: int) -> None:
-        mutator = self._mutator(number)
-        if number % 2:
-            await GrpcSender(self._server.grpc_port, self._report).send(
-                grpc_cases.make_case(mutator, self._region_key), number
-            )
-        else:
-            await HttpSender(self._server.http_port, self._report).send(
-                http_cases.make_case(mutator, self._region_key), number
-            )

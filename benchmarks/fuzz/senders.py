@@ -167,12 +167,20 @@ async def _receive_chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
+def open_channel(port: int, root_certificate: bytes | None) -> grpc.aio.Channel:
+    """With TLS where a certificate is given."""
+    options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    if root_certificate is None:
+        return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+    credentials = grpc.ssl_channel_credentials(root_certificate)
+    return grpc.aio.secure_channel(f"localhost:{port}", credentials, options=options)
+
+
 class GrpcSender:
     """Raw bytes over one channel."""
 
-    def __init__(self, port: int, report: Report) -> None:
-        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+    def __init__(self, channel: grpc.aio.Channel, report: Report) -> None:
+        self._channel = channel
         self._report = report
 
     async def send(self, case: GrpcCase, number: int) -> None:

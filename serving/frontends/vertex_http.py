@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 REDIRECT = "x-vertex-ai-triton-redirect"
 _VENDOR = b"vertex-ai"
 _MAY_POST = re.compile(
-    r"/v2/models/.+/(infer|generate|generate_stream)|/v2/repository/index|/v1/.+"
+    r"/v2/models/.+/(infer|generate|generate_stream)|/v2/repository/index"
+    r"|/v1/(completions|chat/completions|embeddings)"
 )
 
 

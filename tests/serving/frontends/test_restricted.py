@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import http.client
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,52 +12,21 @@ import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from tritonclient.utils import InferenceServerException
 
+from benchmarks.certificates import write_certificate
 from tests.serving.frontends.models import write_repository
 from tests.serving.frontends.process import ServerProcess
 
 METADATA = {"triton-grpc-protocol-admin": "s3cret"}
 
 
-def _write_certificate(folder: Path, name: str, issuer: Any = None) -> Any:
-    """PEM files <name>.crt and <name>.key, signed by `issuer` or by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    signer_name, signer_key = issuer or (subject, key)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(signer_name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .sign(signer_key, hashes.SHA256())
-    )
-    (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{name}.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return subject, key
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    authority = _write_certificate(folder, "authority")
-    _write_certificate(folder, "server", authority)
-    _write_certificate(folder, "client", authority)
+    authority = write_certificate(folder, "authority")
+    write_certificate(folder, "server", authority)
+    write_certificate(folder, "client", authority)
     return folder
 
 
