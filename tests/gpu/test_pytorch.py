@@ -143,6 +143,20 @@ async def test_shared_weights_are_in_memory_once(tmp_path, shared, modules_held)
     await model.drain_and_close()
 
 
+@pytest.mark.parametrize("shared", ["false", "true"])
+async def test_an_unloaded_model_gives_its_memory_back(tmp_path, shared):
+    """PT-18: torch itself would keep it for later."""
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved(0)
+    text = config("x", ["y"], GPU + parameter("ENABLE_WEIGHT_SHARING", shared))
+    model = await served(tmp_path, Heavy(), text, gpu_count=1)
+    await outputs_of(model, {"x": row(1)})
+
+    await model.drain_and_close()
+
+    assert torch.cuda.memory_reserved(0) - before < 8 * MIB
+
+
 @pytest.mark.parametrize("name", ["ENABLE_CACHE_CLEANING", "CACHE_CLEANING_ENABLED"])
 async def test_the_cache_is_emptied_after_an_execution_where_it_is_asked_for(tmp_path, name):
     """PT-19: what a run took beside the weights goes back to the device."""

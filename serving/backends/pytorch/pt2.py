@@ -240,11 +240,12 @@ class Pt2Instance(TensorInstance):
         except Exception as error:
             raise failures.execution_error(self._spec.name, error) from error
         finally:
-            if self._options.cache_cleaning and self._stream is not None:
-                torch().cuda.empty_cache()
+            if self._options.cache_cleaning:
+                runtime.give_back_memory()
 
     def close(self) -> None:
         self._program = None
+        runtime.give_back_memory()
 
     def _refused(self, name: str, shape: Sequence[int], refusal: str) -> ServingError:
         """Compiled code does not look at shapes: it would read what is not the caller's."""

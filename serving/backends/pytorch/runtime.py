@@ -7,6 +7,7 @@ requests are never written to. Source: spec PT-08, PT-23, CFG-069.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ Array = NDArray[np.generic]
 INSTALL = "pip install 'conch[pytorch]'"
 _COPY_BELOW = 64 * 1024
 """Bytes: a copy of less costs less than looking through another view."""
+_imported: dict[str, Any] = {}
+"""Asked for several times in each execution; the import system would take its locks each time."""
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _DATATYPES = {
     "bool": "BOOL",
@@ -46,7 +49,10 @@ def torch(module: str = "torch") -> Any:
 
     Raises: UnavailableError with the command that installs it.
     """
-    return require(module, backend="pytorch", install=INSTALL)
+    found = _imported.get(module)
+    if found is None or sys.modules.get(module) is not found:
+        found = _imported[module] = require(module, backend="pytorch", install=INSTALL)
+    return found
 
 
 def device_of(context: ModelContext, placement: Placement) -> Any | None:
@@ -80,6 +86,12 @@ def device_of_parameters(module: Any) -> Any:
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device
     return torch().device("cuda" if torch().cuda.is_available() else "cpu")
+
+
+def give_back_memory() -> None:
+    """To the GPU, what torch keeps of it for later; nothing where no GPU is in use."""
+    if torch().cuda.is_initialized():
+        torch().cuda.empty_cache()
 
 
 def to_tensor(array: Array, device: Any, *, is_written: bool = True) -> Any:

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from serving.backends.pytorch.options import TorchOptions
 from serving.backends.pytorch.runtime import torch
@@ -90,15 +91,19 @@ _switch_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def modes(options: TorchOptions) -> Iterator[None]:
-    """Loading and executing within are as the options say."""
+def modes(options: TorchOptions, stream: Any | None = None) -> Iterator[None]:
+    """Loading and executing within are as the options say, on a GPU in this stream."""
     _apply(
         _Switches(options.jit_executor, options.jit_profiling, options.tensor_fuser, options.cudnn)
     )
     native = torch()._C
     native._set_graph_executor_optimize(options.optimized_execution)  # this thread's
     with torch().inference_mode(options.inference_mode):
-        yield
+        if stream is None:
+            yield
+            return
+        with torch().cuda.stream(stream):
+            yield
 
 
 def _apply(wanted: _Switches) -> None:

@@ -6,9 +6,8 @@ the model, an instance belongs to its thread. Source: spec PT-02..08, PT-15..23,
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,7 @@ class TorchScriptModel(LoadedModel):
 
     def unload(self) -> None:
         self._shared.clear()
+        runtime.give_back_memory()
 
     def _module(self, device: Any | None) -> Any:
         if not self._options.weight_sharing:
@@ -122,7 +122,7 @@ class TorchScriptInstance(TensorInstance):
         self._defaults = [argument.default for argument in plan.arguments]
 
     def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
-        with self._modes():
+        with switches.modes(self._options, self._stream):
             tensors = {name: self._tensor(name, array) for name, array in inputs.items()}
             rows = next(iter(inputs.values())).shape[0] if self._spec.has_batch_axis else None
             try:
@@ -133,20 +133,12 @@ class TorchScriptInstance(TensorInstance):
             except Exception as error:
                 raise failures.execution_error(self._spec.name, error) from error
             finally:
-                if self._options.cache_cleaning and torch().cuda.is_initialized():
-                    torch().cuda.empty_cache()
+                if self._options.cache_cleaning:
+                    runtime.give_back_memory()
 
     def close(self) -> None:
         self._module = None
-
-    @contextlib.contextmanager
-    def _modes(self) -> Iterator[None]:
-        with switches.modes(self._options):
-            if self._stream is None:
-                yield
-                return
-            with torch().cuda.stream(self._stream):
-                yield
+        runtime.give_back_memory()
 
     def _tensor(self, name: str, array: Array) -> Any:
         if array.dtype.hasobject:
