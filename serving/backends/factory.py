@@ -46,11 +46,12 @@ class ResponseFactory:
         parameters: Mapping[str, ParameterValue] | None = None,
         is_final: bool = False,
     ) -> None:
-        """One answer. `outputs` the caller did not ask for are left out.
+        """One answer. `outputs` the caller did not ask for are left out, but for states.
 
         Raises: RuntimeError after the final one.
         """
         wanted = self._request.output_names or list(outputs)
+        wanted += [state.output_name for state in self._spec.states]
         declared = self._spec.backend_outputs
         tensors = [
             OutputTensor(name, declared[name].datatype, array.shape, array)

@@ -1,10 +1,11 @@
 """Where the code of a backend may lie, and in which order it is looked for. Pure but for looking at
 files; any thread.
 
-Of a backend B, `libtriton_B.so` or `conch_B.py` is looked for in the version folder, then in the
-model folder, then in <backend-directory>/B; the config's `runtime` gives another file name. After
-that come a `model.py` in <backend-directory>/B (a Python-based backend), the entry points of
-installed packages, and what is built in. Source: spec area 4.2, BE-010, CFG-004.
+Of a backend B, `libconch_B.so`, `libtriton_B.so` or `conch_B.py` is looked for in the version
+folder, then in the model folder, then in <backend-directory>/B; the config's `runtime` gives
+another file name. After that come a `model.py` in <backend-directory>/B (a Python-based backend),
+the entry points of installed packages, and what is built in. Source: spec area 4.2, BE-010,
+CFG-004.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
 
 PYTHON_RUNTIME = "model.py"
-LIBRARY, MODULE = "libtriton_{}.so", "conch_{}.py"
+FILES = ("libconch_{}.so", "libtriton_{}.so", "conch_{}.py")
+"""Names of a backend's file; in one folder the first one is tried first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ class Wanted:
     version_directory: Path | None = None
 
     @property
-    def usual_files(self) -> tuple[str, str]:
-        return LIBRARY.format(self.name), MODULE.format(self.name)
+    def usual_files(self) -> tuple[str, ...]:
+        return tuple(pattern.format(self.name) for pattern in FILES)
 
     @property
     def names_a_file(self) -> bool:
@@ -85,7 +87,7 @@ def files_in(backend_directory: Path | None) -> dict[str, Path]:
         return {}
     found = {}
     for folder in sorted(backend_directory.iterdir()):
-        for pattern in (MODULE, LIBRARY):
+        for pattern in reversed(FILES):
             path = folder / pattern.format(folder.name)
             if path.is_file():
                 found[folder.name] = path

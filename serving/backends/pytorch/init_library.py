@@ -12,8 +12,8 @@ import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.native_code import is_allowed
 from serving.errors import ModelLoadError, UnsupportedError
+from serving.native_code import is_allowed
 
 PARAMETER = "MODEL_INIT_LIBRARY"
 _INIT, _FINI = "triton_pytorch_model_init", "triton_pytorch_model_fini"
