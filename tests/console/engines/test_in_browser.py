@@ -1,0 +1,42 @@
+"""The pages of engine builds in Chromium: filled in, followed, in both themes, on a phone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.engines import operations
+from console.engines.models import EngineBuild
+from tests.console.chromium import signed_in, violations
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_engine_is_asked_for_and_followed(
+    web: Any, model: Any, tell: Any, login: Any, operator: Any
+) -> None:
+    """Progress arrives without a reload; nothing scrolls sideways; axe has no complaint."""
+    with signed_in(web, login(operator)) as open_page:
+        page = open_page("/models/adder/versions/")
+        page.get_by_role("link", name="Build a TensorRT engine…").click()
+        page.get_by_label("Compute capabilities").fill("8.9")
+        page.get_by_role("button", name="Build", exact=True).click()
+        page.get_by_text("Waiting for the worker").wait_for()
+
+        row = EngineBuild.objects.get()
+        tell(row, "running", phase="Optimizing graph", fraction=0.42)
+        operations.follow()
+        page.get_by_text("Optimizing graph · 42 %").wait_for()
+        tell(row, "succeeded", version=1, engine_bytes=147_620, builder="TensorRT-RTX 1.7.1.116")
+        operations.follow()
+        page.get_by_role("heading", name="Result").wait_for()
+
+        for path, theme, width in (
+            ("/engines/new/adder/", "dark", 390),
+            ("/engines/", "light", 1280),
+        ):
+            shown = open_page(path, theme=theme, width=width)
+            assert shown.evaluate("document.documentElement.scrollWidth") <= width
+            assert violations(shown) == [], path
