@@ -6,6 +6,7 @@ the model, an instance belongs to its thread. Source: spec PT-02..08, PT-15..23,
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from serving.backends.pytorch.options import TorchOptions
 from serving.backends.pytorch.results import Results
 from serving.backends.pytorch.runtime import Array, torch
 from serving.errors import ModelLoadError, ServingError
+
+logger = logging.getLogger(__name__)
 
 FILENAME = "model.pt"
 _KEEPING = ("prim::SetAttr", "aten::append", "aten::_set_item")
@@ -63,6 +66,12 @@ class TorchScriptModel(LoadedModel):
             module = self._shared.get(str(device))
             if module is None:
                 module = self._shared[str(device)] = self._load(device)
+                if _keeps_state(module):
+                    logger.warning(
+                        "model '%s' keeps tensors between calls, and with ENABLE_WEIGHT_SHARING "
+                        "all its instances on a device share them: set it to false",
+                        self._context.spec.name,
+                    )
             return module
 
     def _load(self, device: Any | None) -> Any:
@@ -168,6 +177,17 @@ def _arguments(module: Any) -> list[naming.Argument]:
             is_optional, kind = True, kind.getElementType()
         found.append(naming.Argument(item.name, str(kind), item.default_value, is_optional))
     return found
+
+
+def _keeps_state(module: Any) -> bool:
+    """Whether forward changes what the module holds; False where it cannot be told."""
+    try:
+        graph = module.inlined_graph
+        aliases = graph.alias_db()
+        held = [node.output() for node in graph.findAllNodes("prim::GetAttr", True)]
+        return any(aliases.has_writers(value) for value in (next(graph.inputs()), *held))
+    except Exception:
+        return False
 
 
 def _writes_inputs(module: Any) -> bool:

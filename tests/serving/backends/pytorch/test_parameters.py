@@ -27,7 +27,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-async def test_instances_have_a_module_each_unless_they_share(tmp_path):
+async def test_instances_have_a_module_each_unless_they_share(tmp_path, caplog):
     """PT-18: four executions by two instances in turn."""
     two = "instance_group { count: 2 kind: KIND_CPU }\n"
     found = {}
@@ -38,6 +38,7 @@ async def test_instances_have_a_module_each_unless_they_share(tmp_path):
         await model.drain_and_close()
 
     assert found == {"false": [1, 1, 2, 2], "true": [1, 2, 3, 4]}
+    assert caplog.text.count("keeps tensors between calls") == 1
 
 
 @pytest.mark.parametrize(("mode", "differentiable"), [("true", 0), ("false", 1)])
