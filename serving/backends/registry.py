@@ -16,6 +16,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from serving import native_code
 from serving.backends import installed, search
 from serving.backends.base import Backend
 from serving.backends.search import Wanted
@@ -118,6 +119,7 @@ class BackendRegistry:
             refusal: ServingError | None = None
             for path in search.find_files(wanted, self.backend_directory):
                 try:
+                    self._check_allowed(name, path)
                     return self._kept(name, str(path))
                 except UnsupportedError as error:
                     logger.warning("%s", error.message)
@@ -147,6 +149,18 @@ class BackendRegistry:
                     backend.finalize()
                 except Exception:
                     logger.exception("finalising failed backend=%s", source)
+
+    def _check_allowed(self, name: str, path: Path) -> None:
+        """Raises: UnsupportedError for code of a model's own where models may not bring any."""
+        directory = self.backend_directory
+        is_operators = directory is not None and path.is_relative_to(directory)
+        if not is_operators and not native_code.is_allowed(self.config_of(name)):
+            raise UnsupportedError(
+                f"backend '{name}' is code of the model's that would run in the server "
+                f"({_shown(path)}), and this server does not allow that: put the file into the "
+                "--backend-directory, or have an administrator set CONCH_ALLOW_NATIVE_CODE=true "
+                f"for a worker or --backend-config={name},{native_code.KEY}=true"
+            )
 
     def _kept(self, name: str, source: str) -> Backend:
         backend = self._backends.get(source)

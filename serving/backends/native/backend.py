@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from serving import native_code
 from serving.backends.base import (
     Backend,
     ExecutionTimes,
@@ -53,17 +52,6 @@ class NativeBackend(Backend):
         self._settings: ctypes.Array[abi.Setting] | None = None
 
     def initialize(self, config: Mapping[str, str]) -> None:
-        """Raises: UnsupportedError where models may not bring native code."""
-        folder = config.get("backend-directory", "")
-        is_operators = bool(folder) and self._path.is_relative_to(Path(folder).absolute())
-        if not is_operators and not native_code.is_allowed(config):
-            raise UnsupportedError(
-                f"backend '{self.name}' is native code of the model's "
-                f"({self._path.parent.name}/{self._path.name}), and this server does not allow "
-                "that: put the library into the --backend-directory, or have an administrator set "
-                f"CONCH_ALLOW_NATIVE_CODE=true for a worker or --backend-config="
-                f"{self.name},{native_code.KEY}=true"
-            )
         self._config = config
 
     def finalize(self) -> None:

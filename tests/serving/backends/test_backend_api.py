@@ -148,6 +148,17 @@ def test_a_library_for_another_server_is_passed_over(served, root, backends, cap
     assert "libtriton_identity.so" in caplog.text
 
 
+def test_a_server_may_forbid_models_to_bring_code(root, backends):
+    """As the console's workers do: what lies in the backend directory may run all the same."""
+    put(adding(1), write_model(root))
+    config = {"": {"allow-native-code": "false"}}
+    with ModelServer(root, backend_directory=backends, backend_config=config) as server:
+        with pytest.raises(ServingError, match="CONCH_ALLOW_NATIVE_CODE=true for a worker or"):
+            server.load("m")
+        put(adding(2), backends / "adding")
+        assert answer_of_load(server) == 2
+
+
 def test_the_load_log_says_where_a_backend_comes_from(served, root, backends, caplog):
     write_model(root)
     put(adding(1), backends / "adding")
