@@ -56,10 +56,10 @@ def joined(error: BaseException) -> str:
     return _cut(" ".join(str(error).split()))
 
 
-def load_error(model: str, path: Path, error: BaseException) -> ServingError:
-    """The file is there and torch cannot load it."""
+def load_error(model: str, path: Path, error: BaseException, hint: str = "") -> ServingError:
+    """The file is there and torch cannot load it; `hint` says how to mend it."""
     file = f"{path.parent.name}/{path.name}"
-    return InternalError(f"failed to load model '{model}': {file}: {cause_of(error)}")
+    return InternalError(f"failed to load model '{model}': {file}: {cause_of(error)}{hint}")
 
 
 def execution_error(model: str, error: BaseException) -> ServingError:

@@ -82,28 +82,21 @@ class TorchScriptModel(LoadedModel):
                 if device is not None and device.type == "cuda":
                     torch().cuda.synchronize(device)  # instances read it in streams of their own
         except Exception as error:
-            raise self._load_error(error) from error
+            cause = failures.load_error(model, self._path, error, _hint(self._path, error))
+            raise cause from error
         if not hasattr(module, "forward"):
             raise ModelLoadError(
-                f"failed to load model '{model}': {self._shown}: the module has no method forward"
+                f"failed to load model '{model}': {self._path.parent.name}/{self._path.name}: the "
+                "module has no method forward"
             )
         return module
 
-    def _load_error(self, error: Exception) -> ServingError:
-        problem = failures.load_error(self._context.spec.name, self._path, error)
-        if "constants.pkl" in str(error) or self._path.suffix == ".pt2":
-            problem.message += hint(self._path)
-            problem.args = (problem.message,)
-        return problem
 
-    @property
-    def _shown(self) -> str:
-        return f"{self._path.parent.name}/{self._path.name}"
-
-
-def hint(path: Path) -> str:
+def _hint(path: Path, error: Exception) -> str:
     if path.suffix == ".pt2":
         return '; a PT2 archive is loaded with platform: "torch_aoti"'
+    if "constants.pkl" not in str(error):
+        return ""
     return (
         "; it holds no TorchScript module: save one with torch.jit.save, or keep the weights and "
         'add a model.py with runtime: "model.py"'

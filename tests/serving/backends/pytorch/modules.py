@@ -99,6 +99,12 @@ class InPlace(nn.Module):
         return x.add_(1)
 
 
+class WithoutForward(nn.Module):
+    @torch.jit.export
+    def other(self, x: Tensor) -> Tensor:
+        return x
+
+
 class Previous(nn.Module):
     """Answers with the input of the call before."""
 

@@ -185,6 +185,21 @@ async def test_a_file_that_torch_cannot_load_says_so_in_one_line(tmp_path, conte
     assert "\n" not in caught.value.message
 
 
+async def test_a_module_without_forward_is_refused(tmp_path):
+    """PT-29."""
+    error = await refused(tmp_path, modules.WithoutForward(), config("x", ["y"]))
+
+    assert "1/model.pt: the module has no method forward" in error.message
+
+
+async def test_an_archive_of_the_other_kind_is_sent_to_its_platform(tmp_path):
+    """PT-01, PT-29."""
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.pt2").write_bytes(b"no TorchScript")
+    with pytest.raises(ServingError, match='is loaded with platform: "torch_aoti"'):
+        await load(config("x", ["y"], 'default_model_filename: "model.pt2"'), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
