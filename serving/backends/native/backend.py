@@ -29,7 +29,6 @@ from serving.backends.native.library import Library, check_file
 from serving.backends.native.running import Host, Running, request_addresses
 from serving.backends.native.tensors import RequestMemory
 from serving.config.json_form import to_json
-from serving.errors import UnsupportedError
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 

@@ -22,11 +22,15 @@
  * instances of a model execute at the same time, unless the execution policy says otherwise. The
  * functions of `conch_host` may be called in any thread of the library's.
  *
+ * Files. The folders of a model belong to the repository: a library may read them, also while the
+ * model runs, and must not write to them. They may be gone once the model has been finalised.
+ *
  * Memory. Strings are UTF-8, end with a zero byte and are never NULL. What is reached through an
  * argument is valid until the call returns, with two exceptions: what is reached through a
  * conch_backend, conch_model or conch_instance is valid until that object has been finalised, and
- * a request, with its tensors, until its final response has been given. `respond` copies what it
- * is given: all buffers are the caller's before and after.
+ * a request, with its tensors, until its final response has been given. Tensors of a request are
+ * aligned to their elements. `respond` copies what it is given: all buffers are the caller's before
+ * and after.
  *
  * Errors. Functions return CONCH_OK, or another code with a message in `error`: conch_fail does
  * both. C++ exceptions must not leave the library.

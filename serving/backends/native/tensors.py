@@ -61,8 +61,8 @@ class RequestMemory:
         array: NDArray[Any] = tensor.array
         if tensor.datatype.is_bytes:
             array = np.frombuffer(serialize_bytes(array), np.uint8)
-        elif not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+        elif not (array.flags.c_contiguous and array.flags.aligned):
+            array = np.array(array, order="C")
         shape = (ctypes.c_int64 * len(tensor.shape))(*tensor.shape)
         self._kept += [array, shape]
         return abi.Tensor(

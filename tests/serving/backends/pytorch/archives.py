@@ -122,6 +122,8 @@ ACCUMULATE = Archive(
     batches=4,
 )
 
+KINDS = {"example": EXAMPLE, "net": NET, "fixed": FIXED, "accumulate": ACCUMULATE}
+
 
 def io(kind: str, names: Sequence[str], datatype: str = "FP32", dims: str = "4") -> str:
     return "".join(

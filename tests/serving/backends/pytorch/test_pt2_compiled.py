@@ -14,7 +14,7 @@ from serving.config.torch_call_spec import parse_call_spec
 from serving.errors import ErrorCode, ServingError
 from tests.serving.backends.compiled_c import GCC
 from tests.serving.backends.contract import BackendContract, Subject
-from tests.serving.backends.pytorch import archives, test_pt2
+from tests.serving.backends.pytorch import archives, pt2_checks
 from tests.serving.backends.pytorch.archives import NET_CONFIG
 from tests.serving.config.pt2_recordings import recorded
 from tests.serving.loading import load, outputs_of
@@ -33,7 +33,7 @@ def compiled(tmp_path_factory) -> Path:
 
     root = tmp_path_factory.mktemp("aoti")
     with _own_cache(root / "cache"):
-        for name, archive in test_pt2.KINDS.items():
+        for name, archive in archives.KINDS.items():
             path = root / name / "1" / "model.pt2"
             path.parent.mkdir(parents=True)
             torch._inductor.aoti_compile_and_package(archive.exported(), package_path=str(path))
@@ -49,27 +49,27 @@ def _own_cache(folder: Path) -> Iterator[None]:
 
 async def test_the_example_has_both_kinds_of_names(compiled):
     """PT-01, PT-09, PT-10, PT-11: its 6 inputs and 8 outputs, nested."""
-    await test_pt2.check_example(compiled / "example")
+    await pt2_checks.check_example(compiled / "example")
 
 
 async def test_an_archive_with_a_dynamic_first_dimension_batches(compiled):
     """PT-12."""
-    await test_pt2.check_batches(compiled / "net")
+    await pt2_checks.check_batches(compiled / "net")
 
 
 async def test_an_archive_with_a_fixed_batch_refuses_other_sizes_at_run_time(compiled, caplog):
     """PT-12: the code itself would read past the end of the tensor."""
-    await test_pt2.check_fixed_batch(compiled / "fixed", caplog)
+    await pt2_checks.check_fixed_batch(compiled / "fixed", caplog)
 
 
 async def test_sequences_have_controls_and_state_as_ordinary_tensors(compiled):
     """PT-13."""
-    await test_pt2.check_sequence(compiled / "accumulate")
+    await pt2_checks.check_sequence(compiled / "accumulate")
 
 
 async def test_instances_that_share_weights_answer_alike(compiled):
     """PT-14, PT-18."""
-    await test_pt2.test_instances_that_share_weights_answer_alike(compiled)
+    await pt2_checks.check_shared_weights(compiled / "net")
 
 
 async def test_code_for_another_cpu_is_refused(compiled, monkeypatch):
@@ -88,7 +88,7 @@ async def test_an_output_of_another_type_than_the_config_says_is_told(compiled):
     model = await load(text, compiled / "net")
 
     with pytest.raises(ServingError) as caught:
-        await outputs_of(model, test_pt2.ones(1))
+        await outputs_of(model, pt2_checks.ones(1))
 
     assert caught.value.code is ErrorCode.INVALID_ARG
     assert "configuration expects datatype TYPE_INT8 for output 'OUTPUT__1'" in caught.value.message
