@@ -93,14 +93,22 @@ class _Exported:
         return leaves
 
 
-def exported(path: Path, device: Any) -> Program:
-    """Raises: whatever torch raises."""
+def exported(path: Path, device: Any | None) -> Program:
+    """`device`: where all of it is moved to; None leaves it where it was exported.
+
+    Raises: whatever torch raises.
+    """
     export = torch("torch.export")
     with _export_lock:
         program = export.load(str(path))
-        if device.type != "cpu":
+        found = {item.device.type for item in (*program.state_dict.values(), *_constants(program))}
+        if device is not None and (found - {device.type} or device.type != "cpu"):
             program = torch("torch.export.passes").move_to_device_pass(program, str(device))
         return _Exported(program.module(), program)
+
+
+def _constants(program: Any) -> list[Any]:
+    return [item for item in program.constants.values() if isinstance(item, torch().Tensor)]
 
 
 def _parsed(inputs: str, outputs: str) -> CallSpec:

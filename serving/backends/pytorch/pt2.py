@@ -37,6 +37,7 @@ from serving.backends.pytorch.results import Results
 from serving.backends.pytorch.runtime import Array, torch
 from serving.config.compare import fill_from_signature
 from serving.config.compare_pt2 import with_ordinal_names
+from serving.config.decode import InstanceKind
 from serving.config.protobuf import pb
 from serving.config.signature import Signature
 from serving.config.signature_pt2 import CompiledInput, CompiledProgram, read_pt2_signature
@@ -105,10 +106,17 @@ class Pt2Model(LoadedModel):
         device = self._device(placement)
         with self._lock:
             self._initialise(CPU if device.type == "cpu" else device.index or 0)
-        program = self._program(device)
+        program = self._program(device, keeps_devices=placement.kind is InstanceKind.MODEL)
         call_spec, expected = self._call()
         if call_spec is None:
             call_spec = program.call_spec
+        if expected is None:
+            logger.warning(
+                "%s does not tell which shapes its code takes, which does not look at them itself: "
+                "dims of the config must be exactly those that it was compiled for model=%s",
+                _shown(self.context),
+                self.context.spec.name,
+            )
         plan = plan_call(self.context.spec, call_spec)
         return Pt2Instance(self, program, plan, expected, device)
 
@@ -171,13 +179,13 @@ class Pt2Model(LoadedModel):
             directory = self.context.version_directory
             self._opened[device] = InitLibrary(self._library, directory, device)
 
-    def _program(self, device: Any) -> Program:
+    def _program(self, device: Any, *, keeps_devices: bool) -> Program:
         if not self.options.weight_sharing:
-            return self._load(device, 1)
+            return self._load(device, 1, keeps_devices)
         with self._lock:
             program = self._shared.get(str(device))
             if program is None:
-                program = self._load(device, self._instances_on(device))
+                program = self._load(device, self._instances_on(device), keeps_devices)
                 self._shared[str(device)] = program
             return program
 
@@ -189,12 +197,12 @@ class Pt2Model(LoadedModel):
                 count += max(1, group.count)
         return max(1, count)
 
-    def _load(self, device: Any, runners: int) -> Program:
+    def _load(self, device: Any, runners: int, keeps_devices: bool) -> Program:
         try:
             with switches.modes(self.options):
                 if isinstance(self._signature, CompiledProgram):
                     return compiled(self._path, self._signature.model_name, device, runners)
-                return exported(self._path, device)
+                return exported(self._path, None if keeps_devices else device)
         except ServingError:
             raise
         except Exception as error:
@@ -225,7 +233,7 @@ class Pt2Instance(TensorInstance):
             if refusal:
                 raise self._refused(name, inputs[name].shape, refusal)
         try:
-            with switches.modes(self._options), torch().cuda.stream(self._stream):
+            with switches.modes(self._options, self._stream):
                 tensors = [
                     runtime.to_tensor(inputs[name], self._device) for name in self._plan.inputs
                 ]
