@@ -30,8 +30,8 @@ class Build(APIView):
     def post(self, request: Request, model: str) -> Response:
         """Build a TensorRT engine out of the model's ONNX file; follow it for the outcome."""
         wish = Wish(model=model, **checked(BuildRequest, request))
-        build = services.build_engine(actor=request.user, wish=wish)
-        return Response(EngineBuildShape(build).data, status=202)
+        started = services.build_engine(actor=request.user, wish=wish)
+        return Response(EngineBuildShape(started).data, status=202)
 
 
 class Builds(APIView):
@@ -51,15 +51,15 @@ class BuildDetail(APIView):
     permission_classes = (RoleViewer,)
 
     @extend_schema(responses=EngineBuildShape)
-    def get(self, request: Request, pk: int) -> Response:
-        return Response(EngineBuildShape(selectors.get(pk)).data)
+    def get(self, request: Request, build: int) -> Response:
+        return Response(EngineBuildShape(selectors.get(build)).data)
 
 
 class Cancel(APIView):
     permission_classes = (RoleOperator,)
 
     @extend_schema(request=None, responses={202: EngineBuildShape})
-    def post(self, request: Request, pk: int) -> Response:
+    def post(self, request: Request, build: int) -> Response:
         """Stop it; what waits is never begun."""
-        services.cancel(actor=request.user, build=selectors.get(pk))
-        return Response(EngineBuildShape(selectors.get(pk)).data, status=202)
+        services.cancel(actor=request.user, build=selectors.get(build))
+        return Response(EngineBuildShape(selectors.get(build)).data, status=202)

@@ -9,6 +9,6 @@ from console.engines import api
 urlpatterns = [
     path("models/<str:model>/engines", api.Build.as_view(), name="api-engine-build"),
     path("engines", api.Builds.as_view(), name="api-engines"),
-    path("engines/<int:pk>", api.BuildDetail.as_view(), name="api-engine"),
-    path("engines/<int:pk>/cancel", api.Cancel.as_view(), name="api-engine-cancel"),
+    path("engines/<int:build>", api.BuildDetail.as_view(), name="api-engine"),
+    path("engines/<int:build>/cancel", api.Cancel.as_view(), name="api-engine-cancel"),
 ]

@@ -14,6 +14,7 @@ from console.accounts import services
 pytestmark = pytest.mark.django_db
 
 PLACES = {
+    "build": "99999",
     "deployment_id": "99999",
     "number": "1",
     "upload_id": "00000000-0000-0000-0000-000000000000",
