@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from serving.backends.llm.engine import Call, Choice, Piece, Prompt, RequestError
+from serving.backends.llm.engine import (
+    Call,
+    Choice,
+    Piece,
+    Prompt,
+    RequestError,
+    TextEngine,
+)
 from serving.backends.python import pb_utils
 
 TEXT = "text_input"
 TOKENS = "input_ids"
+MESSAGES = "messages"
 SAMPLING = "sampling_parameters"
 EXCLUDE = "exclude_input_in_output"
 STREAM = ("stream", "streaming")
@@ -53,13 +61,13 @@ SYNONYMS = {
 _LISTS = ("stop", "bad_words")
 
 
-def call_of(request: Any, number: int, names: frozenset[str]) -> Call:
-    """`names`: the sampling parameters that the engine has.
+def call_of(request: Any, number: int, engine: TextEngine) -> Call:
+    """`number`: makes the call's id unlike every other.
 
     Raises: RequestError naming the tensor.
     """
     tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-    sampling = _sampling(tensors, request, names)
+    sampling = _sampling(tensors, request, engine.sampling_names)
     if _flag(tensors, "return_logprobs") or _flag(tensors, "return_cumulative_logprob"):
         sampling.setdefault("logprobs", 1)  # engines count none unless they are asked to
     adapter = str(sampling.pop(_ADAPTER, ""))
@@ -72,7 +80,7 @@ def call_of(request: Any, number: int, names: frozenset[str]) -> Call:
     identity = request.request_id()
     return Call(
         f"{identity}-{number}" if identity else str(number),
-        _prompt(tensors),
+        _prompt(tensors, engine),
         sampling,
         is_streamed,
         adapter,
@@ -80,8 +88,8 @@ def call_of(request: Any, number: int, names: frozenset[str]) -> Call:
 
 
 def wants_prompt(request: Any, call: Call) -> bool:
-    """The answer begins with the prompt: by default where it is one and the prompt is text."""
-    if call.is_streamed or not isinstance(call.prompt, str):
+    """The answer begins with the prompt: by default where it is whole and the prompt is text."""
+    if call.is_streamed or pb_utils.get_input_tensor_by_name(request, TEXT) is None:
         return False
     tensor = pb_utils.get_input_tensor_by_name(request, EXCLUDE)
     return tensor is None or not _flag({EXCLUDE: tensor.as_numpy()}, EXCLUDE)
@@ -124,19 +132,36 @@ def _number(choice: Choice) -> float:
     return float("nan") if value is None else value
 
 
-def _prompt(tensors: Mapping[str, Any]) -> Prompt:
-    text, tokens = tensors.get(TEXT), tensors.get(TOKENS)
-    if (text is None) == (tokens is None):
+def _prompt(tensors: Mapping[str, Any], engine: TextEngine) -> Prompt:
+    kinds = (TEXT, TOKENS, MESSAGES)
+    given = [name for name in kinds if name in tensors]
+    if len(given) != 1:
         raise RequestError(
-            f"a request needs either '{TEXT}' or '{TOKENS}', and not both: this one has "
-            + ("neither" if text is None else "both")
+            f"a request needs one of {', '.join(map(repr, kinds))}: this one has "
+            + (" and ".join(map(repr, given)) or "none")
         )
+    array = tensors[given[0]]
+    if given == [TEXT]:
+        return _single(TEXT, array)
+    if given == [MESSAGES]:
+        return _chat(_single(MESSAGES, array), engine)
+    if not array.size:
+        raise RequestError(f"'{TOKENS}' is empty: send the ids of at least one token")
+    return [int(item) for item in array.ravel()]
+
+
+def _chat(text: str, engine: TextEngine) -> Prompt:
+    """By the template that the model's tokenizer has; a line for each message where it has none."""
+    messages = _json(MESSAGES, text, list)
+    if not messages or not all(isinstance(item, dict) for item in messages):
+        raise RequestError(
+            f"'{MESSAGES}' must be a JSON list of objects with role and content, with one at least"
+        )
+    tokens = engine.chat_tokens(messages)
     if tokens is not None:
-        if not tokens.size:
-            raise RequestError(f"'{TOKENS}' is empty: send the ids of at least one token")
-        return [int(item) for item in tokens.ravel()]
-    assert text is not None
-    return _single(TEXT, text)
+        return tokens
+    lines = [f"{item.get('role')}: {item.get('content')}\n" for item in messages]
+    return "".join([*lines, "assistant:"])
 
 
 def _sampling(tensors: Mapping[str, Any], request: Any, names: frozenset[str]) -> dict[str, Any]:
@@ -150,20 +175,18 @@ def _sampling(tensors: Mapping[str, Any], request: Any, names: frozenset[str]) -
         values = [_text_of(name, item) for item in array.ravel().tolist()]
         found[parameter] = values if parameter in _LISTS else values[0]
     if SAMPLING in tensors:
-        found |= _json_object(_single(SAMPLING, tensors[SAMPLING]))
+        found |= _json(SAMPLING, _single(SAMPLING, tensors[SAMPLING]), dict)
     return found
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _json(name: str, text: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
-        raise RequestError(f"'{SAMPLING}' is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise RequestError(
-            f"'{SAMPLING}' must be a JSON object such as {{\"temperature\": 0.5}}, found "
-            f"{type(value).__name__}"
-        )
+        raise RequestError(f"'{name}' is not valid JSON: {error}") from error
+    if not isinstance(value, kind):
+        shown = "list" if kind is list else 'object such as {"temperature": 0.5}'
+        raise RequestError(f"'{name}' must be a JSON {shown}, found {type(value).__name__}")
     return value
 
 

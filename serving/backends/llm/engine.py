@@ -74,6 +74,12 @@ class TextEngine(Protocol):
         Raises: RequestError for what the caller may not ask.
         """
 
+    def chat_tokens(self, messages: list[dict[str, Any]]) -> list[int] | None:
+        """The prompt that the tokenizer's own template makes of a chat; None where it has none.
+
+        Raises: RequestError where the template does not take these messages.
+        """
+
     async def embed(self, call: Call) -> tuple[list[float], int]:
         """A vector for the prompt, and how many tokens the prompt has."""
 

@@ -63,6 +63,7 @@ class TextModel(ABC):
         config.set_model_transaction_policy({"decoupled": True})
         config.add_input(_tensor(calls.TEXT, "TYPE_STRING", 1, optional=True))
         config.add_input(_tensor(calls.TOKENS, "TYPE_INT32", -1, optional=True))
+        config.add_input(_tensor(calls.MESSAGES, "TYPE_STRING", 1, optional=True))
         flags = ["stream", calls.EXCLUDE, *(asks for _, asks in calls.EXTRA.values())]
         for name in flags:
             config.add_input(_tensor(name, "TYPE_BOOL", 1, optional=True))
@@ -153,7 +154,7 @@ class TextModel(ABC):
             sender.send(_failed(text, pb_utils.TritonError.INTERNAL), final)
 
     async def _generate(self, request: Any, sender: Any) -> None:
-        call = calls.call_of(request, next(self._numbers), self._engine.sampling_names)
+        call = calls.call_of(request, next(self._numbers), self._engine)
         extra = calls.wanted_extra(request)
         prefix = str(call.prompt) if calls.wants_prompt(request, call) else ""
         watch = Stopwatch(self._figures)
@@ -173,7 +174,7 @@ class TextModel(ABC):
 
     async def _embed(self, request: Any) -> Any:
         try:
-            call: Call = calls.call_of(request, next(self._numbers), self._engine.sampling_names)
+            call: Call = calls.call_of(request, next(self._numbers), self._engine)
             vector, tokens = await self._engine.embed(call)
         except RequestError as error:
             return _failed(str(error), pb_utils.TritonError.INVALID_ARG)

@@ -159,7 +159,7 @@ def generate_members(call: TextCall, spec: ModelSpec) -> dict[str, Any]:
     """The members of the generate request. Raises InvalidArgumentError."""
     inputs = spec.inputs
     members: dict[str, Any] = {}
-    if call.is_chat and _is_text(inputs.get(MESSAGES)):
+    if call.is_chat and _is_text(inputs.get(MESSAGES)) and "chat_template" not in spec.parameters:
         rows = [{"role": role, "content": content} for role, content in call.messages]
         members[MESSAGES] = orjson.dumps(rows).decode()
     elif call.is_chat:

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from serving.backends.llm.chat import tokens_of_chat
 from serving.backends.llm.engine import Call, Choice, Piece, RequestError, Settings, TextEngine
 from serving.backends.llm.text_model import TextModel
 from serving.backends.runtimes import require
@@ -95,6 +96,11 @@ class TensorRtLlmEngine:
                 yield _piece(await result.aresult(), is_part=False)
         finally:
             del self._running[call.id]
+
+    def chat_tokens(self, messages: list[dict[str, Any]]) -> list[int] | None:
+        # Its tokenizers are Hugging Face's, some of them wrapped once more.
+        tokenizer = self._llm.tokenizer
+        return tokens_of_chat(getattr(tokenizer, "tokenizer", tokenizer), messages)
 
     async def embed(self, call: Call) -> tuple[list[float], int]:
         raise RequestError("TensorRT-LLM's API makes no embeddings: use the vllm backend for them")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from serving.backends.llm.chat import tokens_of_chat
 from serving.backends.llm.engine import (
     Call,
     Choice,
@@ -78,6 +79,9 @@ class VllmEngine:
                 yield Piece(list(map(_choice, output.outputs)), len(output.prompt_token_ids or ()))
         except self._refusals as error:
             raise RequestError(f"vLLM refuses the request: {error}") from error
+
+    def chat_tokens(self, messages: list[dict[str, Any]]) -> list[int] | None:
+        return tokens_of_chat(self._engine.get_tokenizer(), messages)
 
     async def embed(self, call: Call) -> tuple[list[float], int]:
         parameters, adapter = self._vllm.PoolingParams(task="embed"), self._adapter(call)

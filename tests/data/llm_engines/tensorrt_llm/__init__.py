@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from echo_words import pause_s, words_of
+from echo_words import Tokenizer, pause_s, words_of
 
 
 @dataclass
@@ -78,6 +78,7 @@ class LLM:
         if arguments.get("max_beam_width") == 99:
             raise RuntimeError("max_beam_width 99 is more than the engine was built for")
         self._is_running = True
+        self.tokenizer = SimpleNamespace(tokenizer=Tokenizer(None))
 
     def generate_async(
         self,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -80,8 +81,10 @@ async def test_vllm_01_text_streams_cancels_and_embeds(tmp_path: Path, llama: Pa
         assert len(pieces) > 10
         assert b"".join(piece["text_output"][0] for piece in pieces).decode() == rest
 
+        chat = json.dumps([{"role": "user", "content": prompt}])
+        assert await said(server, call("writer", greedy, messages=chat)) == rest
+
         limited = call("writer", greedy | {"max_tokens": 3}, text_input=prompt)
-        limited.requested_outputs = []
         assert await said(server, limited) == prompt + rest[:3]
         assert "must be non-negative" in await refused(
             server, call("writer", {"temperature": -1}, text_input=prompt)

@@ -27,6 +27,7 @@ ENGINES = Path(__file__).parents[3] / "data" / "llm_engines"
 TRT_CONFIG = """backend: "tensorrtllm"
 input [{ name: "text_input" data_type: TYPE_STRING dims: [1] optional: true },
        { name: "input_ids" data_type: TYPE_INT32 dims: [-1] optional: true },
+       { name: "messages" data_type: TYPE_STRING dims: [1] optional: true },
        { name: "streaming" data_type: TYPE_BOOL dims: [1] optional: true },
        { name: "max_tokens" data_type: TYPE_INT32 dims: [1] optional: true },
        { name: "bad_words" data_type: TYPE_STRING dims: [-1] optional: true }]
@@ -134,7 +135,7 @@ async def test_vllm_01_a_model_that_only_names_its_engine_generates_text(tmp_pat
     async with running(tmp_path) as server:
         config = server.model_config("w")
         assert config.model_transaction_policy.decoupled
-        assert [item.name for item in config.input][:3] == ["text_input", "input_ids", "stream"]
+        assert [item.name for item in config.input][:3] == ["text_input", "input_ids", "messages"]
         assert "cumulative_logprob" in [item.name for item in config.output]
 
         # The prompt comes first in an answer that is not streamed, unless it is excluded.
@@ -152,6 +153,23 @@ async def test_vllm_01_a_model_that_only_names_its_engine_generates_text(tmp_pat
         named = call("w", text_input="a b c", exclude_input_in_output=flag())
         named.parameters = {"max_tokens": 1, "of_someone_else": 3}
         assert await said(server, named) == "c "
+
+
+async def test_vllm_01_a_chat_is_written_by_the_template_of_the_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    chat = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "x"}])
+    async with running(tmp_path) as server:
+        assert await said(server, call("w", messages=chat)) == "assistant: x assistant: hi user: "
+
+    monkeypatch.setenv("ECHO_CHAT_TEMPLATE", "{content}")
+    async with running(tmp_path) as server:
+        letters = "".join(f"#{ord(letter)} " for letter in "xih")
+        assert await said(server, call("w", messages=chat)) == letters
+        system = json.dumps([{"role": "system", "content": "be brief"}])
+        told = await refused(server, call("w", messages=system))
+        assert "chat template does not take these messages: System role not supported" in told
 
 
 async def test_vllm_01_a_response_tells_what_the_request_asks_it_to_tell(tmp_path: Path):
@@ -183,8 +201,13 @@ async def test_vllm_01_a_callers_mistake_is_told_and_leaves_the_engine_as_it_is(
     write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
     async with running(tmp_path) as server:
         cases = [
-            (call("w"), "either 'text_input' or 'input_ids'"),
-            (call("w", text_input="a", input_ids=np.array([1], np.int32)), "this one has both"),
+            (call("w"), "one of 'text_input', 'input_ids', 'messages': this one has none"),
+            (
+                call("w", text_input="a", input_ids=np.array([1], np.int32)),
+                "this one has 'text_input' and 'input_ids'",
+            ),
+            (call("w", messages="{}"), "'messages' must be a JSON list"),
+            (call("w", messages="[1]"), "a JSON list of objects with role and content"),
             (call("w", input_ids=np.empty(0, np.int32)), "'input_ids' is empty"),
             (call("w", text_input=""), "cannot be empty"),
             (call("w", "{", text_input="a"), "'sampling_parameters' is not valid JSON"),
@@ -303,6 +326,8 @@ async def test_tllm_01_the_names_of_triton_models_mean_the_same(tmp_path: Path):
         assert await said(server, limited) == "a b cc b "
         assert await said(server, call("t", text_input="a", bad_words=texts("x"))) == "aa "
         assert await said(server, call("t", input_ids=np.array([3, 4], np.int32))) == "#4 #3 "
+        chat = json.dumps([{"role": "user", "content": "hi"}])
+        assert await said(server, call("t", messages=chat)) == "assistant: hi user: "
 
         wrong = call("t", text_input="a")
         wrong.parameters = {"top_k": -2}

@@ -26,7 +26,10 @@ def main() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>"
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template="{% for item in messages %}{{ item['content'] }}{% endfor %}",
     ).save_pretrained(directory)
 
     config = LlamaConfig(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from echo_words import pause_s, words_of
+from echo_words import Tokenizer, pause_s, words_of
 
 from vllm import AsyncEngineArgs, PoolingParams, SamplingParams
 from vllm.exceptions import VLLMValidationError
@@ -103,6 +104,9 @@ class AsyncLLM:
                 return np.array([len(text), text.count("a")], np.float32)
 
         yield SimpleNamespace(outputs=SimpleNamespace(data=Vector()), prompt_token_ids=text.split())
+
+    def get_tokenizer(self) -> Tokenizer:
+        return Tokenizer(os.environ.get("ECHO_CHAT_TEMPLATE"))
 
     async def abort(self, request_id: str) -> None:
         self._aborted.add(request_id)
