@@ -1,17 +1,15 @@
 """The FIL backend: forests of XGBoost, LightGBM and scikit-learn, run by Treelite on the CPU.
 
 One model for a version, read once and shared by its instances: it is never written to, and predict
-runs without the GIL. The only file that imports treelite, and only when a model needs it. Load
-threads enter the backend and the model; an instance belongs to its thread. Names, parameters and
-shapes after Triton's FIL backend. Source: spec FIL-01..03.
+runs without the GIL. Load threads enter the backend and the model; an instance belongs to its
+thread. Names, parameters and shapes after Triton's FIL backend. Source: spec FIL-01..03.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +24,12 @@ from serving.backends.base import (
     Placement,
     TensorInstance,
 )
+from serving.backends.fil_files import read_model, signature_of, treelite
+from serving.backends.fil_trial import try_in_child
 from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
-from serving.backends.runtimes import require
 from serving.config.compare import fill_from_signature
 from serving.config.decode import InstanceKind, ModelSpec
-from serving.config.signature_trees import FILENAMES, TreeSignature, read_tree_signature
+from serving.config.signature_trees import FILENAMES, TreeSignature
 from serving.config.tree_outputs import (
     INPUT,
     OUTPUT,
@@ -49,7 +48,6 @@ from serving.errors import (
     ErrorCode,
     FailureReason,
     InvalidArgumentError,
-    ModelLoadError,
     UnavailableError,
     UnsupportedError,
     error_from_code,
@@ -59,13 +57,8 @@ Array = NDArray[np.generic]
 logger = logging.getLogger(__name__)
 
 _FLOATS = ("FP32", "FP64")
-_CLASSIFIERS = (0, 2)
-"""Task types of Treelite: binary classification, multi-class classification."""
 _ROWS_PER_THREAD = 512
 """Fewer rows are done sooner than a second thread is woken."""
-_NOISE = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: .*?: (?=\S))?")
-"""What Treelite puts before its words: time, place in its sources, condition."""
-_JSON_START = b"{"
 
 
 class FilBackend(Backend):
@@ -75,7 +68,7 @@ class FilBackend(Backend):
         if context.config.input and context.config.output:
             return
         parameters = read_tree_parameters(context.spec.parameters)
-        trees = _signature(_read(_path(context, parameters), parameters))
+        trees = signature_of(_read(context, parameters))
         rows = default_max_batch_size(context.backend_config)
         tensors = tensors_of(trees, parameters)
         fill_from_signature(context.config, tensors, default_max_batch_size=rows)
@@ -96,8 +89,8 @@ class FilBackend(Backend):
                 f"model '{spec.name}' asks for KIND_GPU, and the fil backend runs trees on the "
                 "CPU: write KIND_CPU or KIND_AUTO in instance_group"
             )
-        model = _read(_path(context, parameters), parameters)
-        _check(spec, _signature(model), parameters)
+        model = _read(context, parameters)
+        _check(spec, signature_of(model), parameters)
         return _Trees(context, model, parameters)
 
 
@@ -121,8 +114,8 @@ class _TreeInstance(TensorInstance):
     ) -> None:
         super().__init__(context)
         self._model = model
-        self._predict = _treelite().gtil.predict
-        self._trees = trees = _signature(model)
+        self._predict = treelite().gtil.predict
+        self._trees = trees = signature_of(model)
         self._thread_count = parameters.thread_count
         self._cores = cores
         self._dtype = context.spec.outputs[OUTPUT].datatype.dtype
@@ -155,8 +148,13 @@ class _TreeInstance(TensorInstance):
         return max(1, min(self._cores, rows // _ROWS_PER_THREAD))
 
 
-def _treelite() -> Any:
-    return require("treelite", backend="fil", install="pip install 'conch[fil]'")
+def _read(context: ModelContext, parameters: TreeParameters) -> Any:
+    path = _path(context, parameters)
+    if context.child is None:  # in a process of the instance's own it crashes nobody else
+        try_in_child(path, parameters)
+    return read_model(
+        path, parameters.model_type, allows_unknown_fields=parameters.allows_unknown_fields
+    )
 
 
 def _path(context: ModelContext, parameters: TreeParameters) -> Path:
@@ -168,67 +166,6 @@ def _path(context: ModelContext, parameters: TreeParameters) -> Path:
             f"to {other}"
         )
     return model_path(context, parameters.filename)
-
-
-def _read(path: Path, parameters: TreeParameters) -> Any:
-    """Raises: ModelLoadError naming the file and why it is no such model."""
-    treelite = _treelite()
-    kind = parameters.model_type
-    _check_kind(path, kind)
-    frontend = treelite.frontend
-    unknown = parameters.allows_unknown_fields
-    readers: Mapping[str, Callable[[], Any]] = {
-        "xgboost": lambda: frontend.load_xgboost_model_legacy_binary(path),
-        "xgboost_json": lambda: frontend.load_xgboost_model(
-            path, format_choice="json", allow_unknown_field=unknown
-        ),
-        "xgboost_ubj": lambda: frontend.load_xgboost_model(
-            path, format_choice="ubjson", allow_unknown_field=unknown
-        ),
-        "lightgbm": lambda: frontend.load_lightgbm_model(path),
-        "treelite_checkpoint": lambda: treelite.Model.deserialize(path),
-    }
-    try:
-        return readers[kind]()
-    except Exception as error:
-        raise _not_such(path, kind, _cause(error)) from error
-
-
-def _check_kind(path: Path, kind: str) -> None:
-    """Says what Treelite leaves unsaid, or prints past the log."""
-    with path.open("rb") as file:
-        start = file.read(2)
-    if kind == "xgboost" and start.startswith(_JSON_START):
-        newer = "xgboost_json" if start[1:] in (b'"', b" ", b"\n", b"\r", b"\t") else "xgboost_ubj"
-        raise _not_such(path, kind, f"it is one of {newer}: set parameter model_type to that")
-    if kind == "xgboost_ubj":
-        try:
-            read_tree_signature(path, kind)
-        except InvalidArgumentError as error:
-            raise _not_such(path, kind, error.message.rpartition(" model: ")[2]) from error
-
-
-def _not_such(path: Path, kind: str, cause: str) -> ModelLoadError:
-    return ModelLoadError(f"{path.parent.name}/{path.name} is no model of type {kind}: {cause}")
-
-
-def _cause(error: Exception) -> str:
-    """The first line of the library's text, without places in its sources."""
-    line = _NOISE.sub("", str(error).partition("\n")[0]).strip()
-    if not line or line.startswith("basic_string"):
-        return "the file is damaged, or of another type"
-    return line[:300]
-
-
-def _signature(model: Any) -> TreeSignature:
-    header = model.get_header_accessor()
-    task = int(header.get_field("task_type")[0])
-    return TreeSignature(
-        int(model.num_feature),
-        max(int(count) for count in header.get_field("num_class")),
-        targets=int(header.get_field("num_target")[0]),
-        is_classifier=task in _CLASSIFIERS,
-    )
 
 
 def _check(spec: ModelSpec, trees: TreeSignature, parameters: TreeParameters) -> None:
