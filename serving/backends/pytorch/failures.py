@@ -21,11 +21,14 @@ from serving.errors import (
 _MAX_CHARACTERS = 400
 _INTERPRETER = "TorchScript interpreter"
 _RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Iteration)\w*: (.+)$", re.MULTILINE)
+_REFUSED = re.compile(r"^builtins\.(?:ValueError|IndexError): ", re.MULTILINE)
+"""What a scripted module raises itself about the values that it was given."""
 _STICKY = re.compile(
-    r"CUDA error: (?!out of memory)|device-side assert|illegal memory access|"
-    r"unspecified launch failure|CUDA driver error|cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"
+    r"CUDA error: (?!out of memory)|CUDA driver error|"
+    r"cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"
 )
-"""After these every later call of CUDA in the process fails too."""
+"""How a text begins after which every later call of CUDA in the process fails too. Further on, a
+cause may quote what a caller has sent."""
 _SAYS_NO_MORE = ("Exception raised from", "This is an internal miniz error")
 _OTHER_DEVICE = re.compile(r"tensors to be on the same device|is not on the expected device")
 _SHAPES = re.compile(
@@ -66,7 +69,7 @@ def execution_error(model: str, error: BaseException) -> ServingError:
     """Why an execution failed: the caller's shapes, the model, or a GPU that is lost."""
     cause = cause_of(error)
     text = f"PyTorch execute failure: model '{model}': {cause}"
-    if _STICKY.search(cause) or type(error).__name__ == "AcceleratorError":
+    if _STICKY.match(cause) or type(error).__name__ == "AcceleratorError":
         return InstanceLostError(
             f"{text}; this CUDA error may come from an earlier request, and nothing in this "
             "process can use the GPU any more: start the server with CUDA_LAUNCH_BLOCKING=1 to "
@@ -77,6 +80,7 @@ def execution_error(model: str, error: BaseException) -> ServingError:
             f"{text}; a traced module is bound to the device on which it was traced: name that "
             "GPU in gpus of the instance group, use KIND_MODEL, or script the module instead"
         )
-    if isinstance(error, (IndexError, RuntimeError)) and _SHAPES.search(cause):
+    is_refusal = _INTERPRETER in str(error) and _REFUSED.search(str(error))
+    if is_refusal or (isinstance(error, (IndexError, RuntimeError)) and _SHAPES.search(cause)):
         return error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
     return BackendError(text)

@@ -46,6 +46,7 @@ def test_shapes_are_the_callers_mistake(text):
         RuntimeError("mat1 and mat2 must have the same dtype, but got Long and Float"),
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         ValueError("the model's own words"),
+        ValueError("unknown word 'CUDA error: device-side assert triggered'"),
     ],
 )
 def test_what_else_goes_wrong_is_the_models(error):

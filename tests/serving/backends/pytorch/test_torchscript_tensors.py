@@ -114,6 +114,16 @@ async def test_shapes_that_do_not_fit_are_the_callers_mistake_in_one_line(tmp_pa
     await model.drain_and_close()
 
 
+async def test_values_that_a_module_itself_refuses_are_the_callers_mistake(tmp_path):
+    model = await served(tmp_path, modules.Picky(), config("x", ["y"]))
+
+    error = await failure(model, {"x": row(1, 2)})
+
+    assert error.code is ErrorCode.INVALID_ARG
+    assert error.message.endswith("model 'm': provided number of samples is 2, expected 512")
+    await model.drain_and_close()
+
+
 @pytest.mark.parametrize("size", [4, 40_000])
 @pytest.mark.parametrize("is_writable", [True, False])
 async def test_a_module_that_writes_to_its_input_leaves_the_callers_bytes(
