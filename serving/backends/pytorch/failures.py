@@ -23,10 +23,7 @@ _INTERPRETER = "TorchScript interpreter"
 _RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Iteration)\w*: (.+)$", re.MULTILINE)
 _REFUSED = re.compile(r"^builtins\.(?:ValueError|IndexError): ", re.MULTILINE)
 """What a scripted module raises itself about the values that it was given."""
-_STICKY = re.compile(
-    r"CUDA error: (?!out of memory)|CUDA driver error|"
-    r"cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"
-)
+_STICKY = re.compile(r"CUDA error: |CUDA driver error|cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")
 """How a text begins after which every later call of CUDA in the process fails too. Further on, a
 cause may quote what a caller has sent."""
 _SAYS_NO_MORE = ("Exception raised from", "This is an internal miniz error")
@@ -69,7 +66,8 @@ def execution_error(model: str, error: BaseException) -> ServingError:
     """Why an execution failed: the caller's shapes, the model, or a GPU that is lost."""
     cause = cause_of(error)
     text = f"PyTorch execute failure: model '{model}': {cause}"
-    if _STICKY.match(cause) or type(error).__name__ == "AcceleratorError":
+    is_of_device = _STICKY.match(cause) or type(error).__name__ == "AcceleratorError"
+    if is_of_device and "out of memory" not in cause:
         return InstanceLostError(
             f"{text}; this CUDA error may come from an earlier request, and nothing in this "
             "process can use the GPU any more: start the server with CUDA_LAUNCH_BLOCKING=1 to "

@@ -45,6 +45,7 @@ def test_shapes_are_the_callers_mistake(text):
     [
         RuntimeError("mat1 and mat2 must have the same dtype, but got Long and Float"),
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        type("AcceleratorError", (RuntimeError,), {})("CUDA error: out of memory"),
         ValueError("the model's own words"),
         ValueError("unknown word 'CUDA error: device-side assert triggered'"),
     ],
