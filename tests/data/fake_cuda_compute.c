@@ -8,7 +8,7 @@ enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201 };
 typedef void (*Work)(void);
 typedef struct { Work work; } Graph;
 
-static int devices = 1, memories, pinned, streams, events, graphs, retained, copies, priority;
+static int devices = 1, memories, pinned, streams, events, graphs, copies, priority;
 static size_t limit = 1u << 30;
 static Graph *recording;
 static _Thread_local void *current;
@@ -16,7 +16,6 @@ static _Thread_local void *current;
 int fake_memories(void) { return memories; }
 int fake_pinned(void) { return pinned; }
 int fake_handles(void) { return streams + events + graphs; }
-int fake_retained(void) { return retained; }
 int fake_copies(void) { int n = copies; copies = 0; return n; }
 int fake_priority(void) { return priority; }
 int fake_is_recording(void) { return recording != 0; }
@@ -39,11 +38,9 @@ int cuGetErrorString(int code, const char **text) {
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
-  retained++;
   *context = (void *)(intptr_t)(100 + device);
   return 0;
 }
-int cuDevicePrimaryCtxRelease_v2(int device) { retained--; return 0; }
 int cuCtxSetCurrent(void *context) { current = context; return 0; }
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return 0; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = limit; *total = limit; return 0; }

@@ -15,7 +15,6 @@ from serving.backends.attributes import BackendAttributes, PreferredGroup
 from serving.backends.base import Backend, LoadedModel, ModelContext, ModelInstance, Placement
 from serving.backends.model_place import model_path, refuse_decoupled
 from serving.backends.tensorrt import cuda_runtime, library, plan_header, signature
-from serving.backends.tensorrt.cuda_runtime import Device
 from serving.backends.tensorrt.engine import DeviceEngine
 from serving.backends.tensorrt.instance import TensorRTInstance
 from serving.backends.tensorrt.library import Library
@@ -92,14 +91,10 @@ class TensorRTModel(LoadedModel):
             return engine
 
     def _open(self, ordinal: int, dla: int | None) -> DeviceEngine:
-        device = Device(cuda_runtime.driver(), ordinal)
-        try:
-            file = f"{self._path.parent.name}/{self._path.name}"
-            plan_header.check_capability(self._header, device.capability, device.name, file)
-            return DeviceEngine(self._library, self._path, device, self._settings, dla)
-        except BaseException:
-            device.close()
-            raise
+        device = cuda_runtime.driver().device(ordinal)
+        file = f"{self._path.parent.name}/{self._path.name}"
+        plan_header.check_capability(self._header, device.capability, device.name, file)
+        return DeviceEngine(self._library, self._path, device, self._settings, dla)
 
     def check(self, group: InstanceGroup, ordinal: int) -> None:
         """Raises: ServingError where config, group and engine do not fit together."""

@@ -319,7 +319,7 @@ class _TimingCache:
         content = self._path.read_bytes() if self._path.is_file() else b""
         cache = config.create_timing_cache(content)
         # A cache that does not fit any more is refused; the next one replaces it.
-        if not config.set_timing_cache(cache, False):
+        if cache is None or not config.set_timing_cache(cache, False):
             config.set_timing_cache(config.create_timing_cache(b""), False)
 
     def save(self) -> None:

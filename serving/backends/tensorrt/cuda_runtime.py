@@ -9,6 +9,7 @@ instances enter; a `Device` may be shared, a `Stream` belongs to one thread. Eve
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -41,7 +42,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetName": (c_void_p, c_int, c_int),
     "cuDeviceGetAttribute": (c_void_p, c_int, c_int),
     "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
-    "cuDevicePrimaryCtxRelease_v2": (c_int,),
     "cuCtxSetCurrent": (c_void_p,),
     "cuCtxGetStreamPriorityRange": (c_void_p, c_void_p),
     "cuMemGetInfo_v2": (c_void_p, c_void_p),
@@ -90,6 +90,8 @@ class CudaDriver:
                 f"({Path(library).name} cannot be loaded): {HINT}"
             ) from error
         self._calls: dict[str, Callable[..., int]] = {}
+        self._devices: dict[int, Device] = {}
+        self._lock = threading.Lock()
         for name, types in _SIGNATURES.items():
             try:
                 function = getattr(self._library, name)
@@ -140,6 +142,13 @@ class CudaDriver:
             self._int("cuDeviceGetAttribute", _MINOR, handle),
         )
 
+    def device(self, index: int) -> Device:
+        """One object for each. Raises: UnavailableError for a device that is not there."""
+        with self._lock:
+            if index not in self._devices:
+                self._devices[index] = Device(self, index)
+            return self._devices[index]
+
     def device_handle(self, index: int) -> int:
         return self._int("cuDeviceGet", index)
 
@@ -163,12 +172,17 @@ def driver() -> CudaDriver:
     global _driver
     with _driver_lock:
         if _driver is None:
+            # As NVML counts devices, and the config; the driver alone begins with the fastest.
+            os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             _driver = CudaDriver(LIBRARY)
         return _driver
 
 
 class Device:
-    """The primary context of one GPU, held until `close`."""
+    """The primary context of one GPU.
+
+    It is never given back: TensorRT's own runtime works in it, too, and would lose it.
+    """
 
     def __init__(self, cuda: CudaDriver, index: int) -> None:
         """Raises: UnavailableError for a device that is not there."""
@@ -191,9 +205,6 @@ class Device:
         free, total = c_size_t(), c_size_t()
         self.cuda("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value
-
-    def close(self) -> None:
-        self.cuda.try_call("cuDevicePrimaryCtxRelease_v2", self._handle)
 
 
 class DeviceBuffer:

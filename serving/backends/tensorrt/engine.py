@@ -130,7 +130,6 @@ class DeviceEngine:
         """After the last context."""
         self.device.enter()
         self._engine = self._runtime = None
-        self.device.close()
 
 
 class ProfileContext:

@@ -12,7 +12,7 @@ import pytest
 from serving.backends.registry import BackendRegistry
 from serving.backends.tensorrt import cuda_runtime, library
 from serving.backends.tensorrt.backend import TensorRTBackend
-from serving.backends.tensorrt.cuda_runtime import CudaDriver, CudaError, Device
+from serving.backends.tensorrt.cuda_runtime import CudaDriver, CudaError
 from serving.backends.tensorrt.library import shortened
 from serving.errors import InvalidArgumentError, ModelLoadError, UnavailableError
 from tests.serving.backends.tensorrt.plans import TENSORRT_PLAN
@@ -169,7 +169,7 @@ def test_a_driver_that_lacks_a_function_is_too_old(monkeypatch):
 
 def test_a_device_that_is_not_there_is_named(fake_driver, built_driver):
     with pytest.raises(UnavailableError, match="no GPU 3: the driver knows 1"):
-        Device(CudaDriver(str(built_driver)), 3)
+        CudaDriver(str(built_driver)).device(3)
 
 
 def test_a_call_that_fails_says_which_and_why(device):
@@ -183,3 +183,8 @@ def test_the_driver_tells_version_name_and_capability(device):
     assert device.cuda.version == (13, 0)
     assert (device.name, device.capability) == ("GPU 0 (Fake GPU)", (8, 6))
     assert device.free_bytes() == 1 << 30
+
+
+def test_a_device_is_held_once_for_all(device):
+    """TensorRT's own runtime works in the same context, which must not go away under it."""
+    assert device.cuda.device(0) is device

@@ -1,4 +1,4 @@
-"""Engines built by the real builder of TensorRT-RTX, which takes no GPU if told what to build for."""
+"""Engines by the real builder of TensorRT-RTX, which takes no GPU if told what to build for."""
 
 from __future__ import annotations
 
