@@ -14,7 +14,7 @@ from serving.backends.model_signature import ModelSignature, ModelTensor
 from serving.backends.openvino_options import OpenVinoSettings
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME, DataType
-from serving.errors import ModelLoadError, UnsupportedError
+from serving.errors import InvalidArgumentError, ModelLoadError, UnsupportedError
 
 _TYPES = {
     "boolean": "BOOL",
@@ -87,15 +87,21 @@ def refuse_types(spec: ModelSpec, signature: ModelSignature) -> None:
 def reshape(model: Any, spec: ModelSpec, settings: OpenVinoSettings) -> None:
     """Give the model the batch size, or the dims, that the config asks for.
 
-    Raises: ModelLoadError where the model's operations do not allow that.
+    Raises: ModelLoadError where the model's operations do not allow that, InvalidArgumentError.
     """
+    is_flat = spec.batch_inputs or any(t.allow_ragged_batch for t in spec.inputs.values())
+    if settings.pads_batches and is_flat:
+        raise InvalidArgumentError(
+            f"model '{spec.name}' has ragged inputs or batch_input, whose batches cannot be filled "
+            "up: remove the parameter ENABLE_BATCH_PADDING"
+        )
     shapes: dict[Any, list[int]] = {}
     for port in model.inputs:
         own = port.partial_shape
         tensor = next(
             (spec.backend_inputs[n] for n in names_of(port) if n in spec.backend_inputs), None
         )
-        if tensor is None or not own.rank.is_static:
+        if tensor is None or tensor.allow_ragged_batch or not own.rank.is_static:
             continue
         dims = [dim.get_length() if dim.is_static else -1 for dim in own]
         wanted = list(dims)

@@ -158,9 +158,13 @@ batch_input { kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "ENDS" data_typ
 """
 
 
-async def test_an_onnx_model_gets_ragged_requests_end_to_end_and_where_each_one_ends(tmp_path):
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+async def test_an_onnx_model_gets_ragged_requests_end_to_end_and_where_each_one_ends(
+    tmp_path, backend
+):
     write_sum_of_each(tmp_path)
-    model = await load(ONNX, tmp_path)
+    file = 'default_model_filename: "model.onnx"'
+    model = await load(ONNX.replace("onnxruntime", backend) + file, tmp_path)
     sent = [np.full((1, length), length, np.float32) for length in (3, 1, 5)]
 
     answers = await asyncio.gather(*(outputs_of(model, {"FLAT": array}) for array in sent))
@@ -170,6 +174,15 @@ async def test_an_onnx_model_gets_ragged_requests_end_to_end_and_where_each_one_
     alone = await outputs_of(model, {"FLAT": sent[0]})
     assert alone["SUMS"].tolist() == [[9.0]]
     await model.drain_and_close()
+
+
+async def test_ragged_batches_of_openvino_cannot_be_filled_up(tmp_path):
+    write_sum_of_each(tmp_path)
+    text = ONNX.replace("onnxruntime", "openvino") + 'default_model_filename: "model.onnx"'
+    padding = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }'
+
+    with pytest.raises(ServingError, match="remove the parameter ENABLE_BATCH_PADDING"):
+        await load(text + padding, tmp_path)
 
 
 @pytest.mark.parametrize(
