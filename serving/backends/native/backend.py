@@ -32,6 +32,9 @@ from serving.config.json_form import to_json
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse
 
+_kept: list[Host] = []
+"""Libraries stay opened: what threads of theirs may call must stay, too."""
+
 
 def open_backend(name: str, path: Path) -> Backend:
     """Raises: UnsupportedError for a file that is no backend for Conch."""
@@ -73,6 +76,7 @@ class NativeBackend(Backend):
                 where = f"backend '{self.name}' could not be initialised"
                 library.call("conch_backend_initialize", where, ctypes.addressof(self.structure))
                 self._library = library
+                _kept.append(self._host)
             return self._library
 
     def _described(self) -> abi.Backend:

@@ -251,7 +251,8 @@ CONCH_EXPORT void conch_model_finalize(conch_model *model);
 CONCH_EXPORT int32_t conch_instance_initialize(conch_instance *instance, conch_error *error);
 CONCH_EXPORT void conch_instance_finalize(conch_instance *instance);
 
-/* Anything but CONCH_OK makes the model not ready. Asked of instances in processes of their own. */
+/* Anything but CONCH_OK makes the model not ready. Asked while the instance executes nothing, in
+ * its thread, when somebody asks whether the model is ready. */
 CONCH_EXPORT int32_t conch_instance_ready(conch_instance *instance, conch_error *error);
 
 /* Answer `count` requests, see `respond`. An error fails those that have had no final response. */

@@ -314,11 +314,12 @@ def test_a_crash_ends_only_the_process_of_the_instance(served):
     assert model.infer(told("echo", 6))["OUT"].tolist() == [[6]]
 
 
-def test_an_instance_says_when_it_is_not_ready(directory, tmp_path, monkeypatch):
+@pytest.mark.parametrize("host", ["", PROCESS], ids=["thread", "process"])
+def test_an_instance_says_when_it_is_not_ready(directory, tmp_path, monkeypatch, host):
     """BE-009."""
     mark = tmp_path / "not ready"
     monkeypatch.setenv("PROBE_NOT_READY", str(mark))
-    write_model(tmp_path / "models", "m", PROBE_CONFIG + PROCESS)
+    write_model(tmp_path / "models", "m", PROBE_CONFIG + host)
     with ModelServer(tmp_path / "models", backend_directory=directory) as server:
         server.load("m")
 
