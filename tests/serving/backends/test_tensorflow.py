@@ -13,6 +13,7 @@ from serving.backends.tensorflow import TensorFlowBackend
 from serving.config.decode import InstanceKind
 from serving.errors import ErrorCode, ServingError
 from tests.serving.backends.contract import BackendContract, Subject
+from tests.serving.backends.test_ragged import ONNX
 from tests.serving.backends.tree_models import parameter
 from tests.serving.loading import context_of, infer, load, outputs_of, request_of
 
@@ -255,6 +256,27 @@ async def test_a_scalar_of_the_graph_is_one_element_for_callers(tmp_path):
     model = await load(text, tmp_path)
 
     assert (await outputs_of(model, {"A": np.array([7], np.float32)}))["SUM"].tolist() == [7.0]
+    await model.drain_and_close()
+
+
+async def test_ragged_requests_share_a_batch_with_where_each_one_ends(tmp_path):
+    """CFG-009, CFG-036."""
+
+    def build():
+        flat = v1.placeholder(tf.float32, [None], "FLAT")
+        ends = v1.placeholder(tf.int32, [None], "ENDS")
+        totals = tf.gather(tf.cumsum(flat), ends - 1)
+        before = tf.concat([tf.zeros([1]), totals[:-1]], axis=0)
+        tf.reshape(totals - before, [-1, 1], "SUMS")
+
+    write_graph(tmp_path, build)
+    text = ONNX.replace('"onnxruntime"', '"tensorflow" platform: "tensorflow_graphdef"')
+    model = await load(text, tmp_path)
+    sent = [np.full((1, length), length, np.float32) for length in (3, 1, 5)]
+
+    answers = await asyncio.gather(*(outputs_of(model, {"FLAT": array}) for array in sent))
+
+    assert [answer["SUMS"].tolist() for answer in answers] == [[[9.0]], [[1.0]], [[25.0]]]
     await model.drain_and_close()
 
 
