@@ -6,23 +6,53 @@ Pure functions; any thread.
 
 from __future__ import annotations
 
+import re
+
 from serving.config.compare import CODE, inputs_by_server
+from serving.config.mend import quoted
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature_torch import Argument, ModuleSignature
 from serving.config.torch_call_spec import ordinal_of
 
 _TENSOR_KINDS = frozenset({"Tensor", "List[str]"})
+_RESULT_KINDS = re.compile(r"Tensor|List\[str\]")
 
 
 def compare_module(report: Report, module: ModuleSignature, file: str) -> None:
     """What the config says against the forward method of a TorchScript module."""
     words = f"forward{_shown(module.arguments)} -> {module.result}"
     report.note("input", f"{file} says: {words}", code=CODE)
+    if not report.config.input and not report.config.output:
+        _offer_draft(report, module, file)
+        return
     _compare_arguments(report, module, file)
     _compare_results(report, module, file)
     _compare_text(report, module, file)
     _compare_states(report)
+
+
+def _offer_draft(report: Report, module: ModuleSignature, file: str) -> None:
+    """Declarations with the names and numbers that the file tells; the rest is a guess."""
+    inputs = [item for item in module.arguments if not item.is_optional]
+    results = _RESULT_KINDS.findall(module.result)
+    is_known = all(item.kind in _TENSOR_KINDS for item in inputs)
+    if not inputs or not is_known or len(results) != module.result_count:
+        return
+    lines = [_declared("input", item.name, item.kind) for item in inputs]
+    lines += [_declared("output", f"OUTPUT__{i}", kind) for i, kind in enumerate(results)]
+    report.warning(
+        "input",
+        f"{file} tells how many inputs and outputs there are, and not of which types and shapes",
+        "let them be drafted, then write the true data_type and dims",
+        code="AUT-07",
+        edit=report.mend.append("\n".join(lines), "Draft the inputs and outputs"),
+    )
+
+
+def _declared(side: str, name: str, kind: str) -> str:
+    tensor = "TYPE_STRING dims: [ 1 ]" if kind == "List[str]" else "TYPE_FP32 dims: [ -1 ]"
+    return f"{side} {{ name: {quoted(name)} data_type: {tensor} }}"
 
 
 def _compare_arguments(report: Report, module: ModuleSignature, file: str) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from serving.config.check import check_model
 from serving.config.findings import Severity
+from serving.config.repair import apply_repair
 from tests.serving.backends.pytorch import modules
 from tests.serving.backends.pytorch.served import config, io
 
@@ -76,6 +77,21 @@ def test_what_would_fail_the_load_is_said_before(tmp_path, module, text, code, w
     said = [message for place, message in found if place == code]
     assert said
     assert words is None or words in said[0]
+
+
+@pytest.mark.parametrize(("module", "count"), [(modules.Sums, 4), (modules.Shout, 3)])
+def test_a_bare_file_gets_a_draft_of_its_config(tmp_path, module, count):
+    """AUT-07: an uploaded .pt without a config; types and dims are to be written by hand."""
+    modules.write(module(), tmp_path)
+    text = 'backend: "pytorch"\n'
+    (tmp_path / "config.pbtxt").write_text(text)
+    (offer,) = [item for item in check_model(tmp_path).findings if item.repair is not None]
+
+    (tmp_path / "config.pbtxt").write_text(apply_repair(text, offer.repair))
+
+    after = check_model(tmp_path)
+    assert [item for item in after.findings if item.severity is not Severity.NOTE] == []
+    assert len(after.config.input) + len(after.config.output) == count
 
 
 def test_a_module_written_in_python_is_not_compared_with_its_weights(tmp_path):
