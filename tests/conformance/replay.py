@@ -5,8 +5,8 @@
 prints every difference and a score. A case holds the request as bytes and, of the answer, what must
 hold: one of some statuses, headers, the members of the JSON body (more are allowed), the bytes
 behind it, or for an error the names and numbers that its text must mention. The wording of errors
-is never compared. The server must have been started afresh on `data/models`, see
-`test_replay.server_arguments`.
+is never compared. The server must have been started afresh with `test_replay.server_arguments`, and
+the models must have been loaded.
 """
 
 from __future__ import annotations
