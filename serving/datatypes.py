@@ -26,10 +26,7 @@ class DataType:
     """Bytes of one element; 0 for BYTES, whose elements vary."""
     dtype: np.dtype[np.generic]
     json_allowed: bool = True
-
-    @property
-    def is_bytes(self) -> bool:
-        return self.size == 0
+    is_bytes: bool = False
 
 
 def _fixed(name: str, number: int, dtype: object, *, json_allowed: bool = True) -> DataType:
@@ -50,7 +47,7 @@ _ALL = (
     _fixed("FP16", 10, np.float16, json_allowed=False),
     _fixed("FP32", 11, np.float32),
     _fixed("FP64", 12, np.float64),
-    DataType("BYTES", "TYPE_STRING", 13, 0, np.dtype(np.object_)),
+    DataType("BYTES", "TYPE_STRING", 13, 0, np.dtype(np.object_), is_bytes=True),
     _fixed("BF16", 14, ml_dtypes.bfloat16, json_allowed=False),
 )
 

@@ -106,6 +106,8 @@ def deliver(request: InferenceRequest, response: InferenceResponse) -> None:
     """
     if request.deliver is None:
         return
+    if response.is_final:
+        request.on_cancel = None
     try:
         request.deliver(request, response)
     except Exception:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 256 * 1024
 _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+# Plain integers: the operators of Python's flags cost more than a system call.
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+_TRUNCATED = int(socket.MSG_CTRUNC)
 
 
 class FrameBuffer:
@@ -48,12 +51,10 @@ class FrameBuffer:
     def receive(self, sock: socket.socket) -> bool:
         """Read once from the socket. False at its end. Raises BlockingIOError, OSError."""
         space = self._view if self._end == 0 and self._big is None else self._space()
-        count, ancillary, flags, _ = sock.recvmsg_into(
-            (space,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
-        )
+        count, ancillary, flags, _ = sock.recvmsg_into((space,), _ANCILLARY_BYTES, _CLOSE_ON_EXEC)
         if ancillary:
             self._take_descriptors(ancillary)
-        if flags & socket.MSG_CTRUNC:
+        if flags & _TRUNCATED:
             raise WireError("too many descriptors at once")
         if self._big is not None:
             self._big_length += count

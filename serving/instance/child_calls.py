@@ -189,7 +189,8 @@ class ChildCalls:
 
     def _on_results(self, frame: wire.Frame) -> None:
         message = _decode_results(frame.header)
-        self._link.release(message.released)
+        if message.released:
+            self._link.release(message.released)
         unpacker = self._link.unpacker(frame)
         for header in message.responses:
             call = self._calls.get(header.number)

@@ -43,7 +43,8 @@ class ChildLink:
         self._waiting = 0
         """Threads that look at `_arrived`, or are about to: mostly none, and nobody is told."""
         self._receiver: threading.Thread | None = None
-        self._late: deque[Callable[[], None]] = deque()
+        self.late: deque[Callable[[], None]] = deque()
+        """For `run_late`."""
         self.is_closed = False
         """The worker has closed its end, or this is a process that the model has forked."""
         os.register_at_fork(after_in_child=self._leave_to_parent)
@@ -92,7 +93,8 @@ class ChildLink:
         self, kind: wire.Kind, message: wire.Message, packer: TensorPacker, descriptors: list[int]
     ) -> None:
         """With tensors, under `lock`. Raises as `send`; `packer` can be used again then."""
-        self._check_open()
+        if self.is_closed:
+            self._check_open()
         self._channel.send(wire.pack(kind, message, packer.blobs, len(descriptors)), descriptors)
         if self.pool.forgotten:
             forgotten, self.pool.forgotten = self.pool.forgotten, []
@@ -102,13 +104,13 @@ class ChildLink:
         """Run `work` soon, where the lock is free: for finalizers, which may come at any point."""
         if self.is_closed:
             return
-        self._late.append(work)
+        self.late.append(work)
         if not self.lock._is_owned():  # type: ignore[attr-defined]
             self.run_late()
 
     def run_late(self) -> None:
-        while self._late:
-            self._late.popleft()()
+        while self.late:
+            self.late.popleft()()
 
     def _leave_to_parent(self) -> None:
         """In a process that the model has forked: the connection is not its own."""
@@ -125,9 +127,8 @@ class ChildLink:
         return self._peer.take_released()
 
     def release(self, numbers: list[int]) -> None:
-        if numbers:
-            with self.lock:
-                self.pool.release(numbers)
+        with self.lock:
+            self.pool.release(numbers)
 
     def forget(self, numbers: Iterable[int]) -> None:
         self._peer.forget(list(numbers))

@@ -52,6 +52,7 @@ class InstanceServer:
     def __init__(self, link: ChildLink, context: ModelContext) -> None:
         self._link = link
         self.context = context
+        self._model_name, self._version = context.spec.name, context.version
         self._is_decoupled = context.spec.is_decoupled
         self._numbers: dict[InferenceRequest, int] = {}
         """Requests that wait for their final response; guarded by the link's lock."""
@@ -96,14 +97,16 @@ class InstanceServer:
 
     def _execute(self, frame: wire.Frame) -> None:
         message = _decode_execute(frame.header)
-        self._link.release(message.released)
+        if message.released:
+            self._link.release(message.released)
         requests = self._unpack(message, frame)
         del frame
         answer = wire.Responses([], [])
         collected: list[tuple[int, InferenceResponse]] = []
-        for offset, size in enumerate(message.sizes):
-            batch, requests = requests[:size], requests[size:]
-            answer.done.append(self._run(message.batch + offset, batch, collected))
+        requests.reverse()
+        for number, size in enumerate(message.sizes, message.batch):
+            batch = [requests.pop() for _ in range(size)]
+            answer.done.append(self._run(number, batch, collected))
             del batch  # its inputs may be released with this answer
         self._send(collected, answer)
 
@@ -157,7 +160,7 @@ class InstanceServer:
         unpacker = self._link.unpacker(frame)
         requests = []
         for header in message.requests:
-            request = request_from(header, unpacker, self.context.spec.name, self.context.version)
+            request = request_from(header, unpacker, self._model_name, self._version)
             request.responder = self._respond
             self._numbers[request] = header.number
             requests.append(request)
@@ -186,7 +189,7 @@ class InstanceServer:
             packer = TensorPacker(link.pool)
             for number, response in answers:
                 message.responses.append(self._header(number, response, packer))
-            descriptors = packer.finish()
+            descriptors = packer.finish() if packer.shared else []
             answers.clear()
             message.released = link.take_released()
             try:
@@ -194,7 +197,8 @@ class InstanceServer:
             except _NOT_ENCODABLE:
                 message.responses = [self._sendable(header) for header in message.responses]
                 link.send_packed(wire.Kind.RESPONSES, message, packer, descriptors)
-        link.run_late()
+        if link.late:
+            link.run_late()
 
     def _header(
         self, number: int, response: InferenceResponse, packer: TensorPacker
@@ -231,7 +235,8 @@ class InstanceServer:
     def _take_news(self, frame: wire.Frame) -> None:
         news = _decode_segments(frame.header)
         self._link.forget(news.forgotten)
-        self._link.release(news.released)
+        if news.released:
+            self._link.release(news.released)
 
     def _check_ready(self, number: int) -> None:
         answer = wire.Ready(number, False, "")

@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 model_logger = logging.getLogger("serving.models")
 
 _PYTHON = BUILT_IN["python"]
+_RESPONSES = int(wire.Kind.RESPONSES)
 _READY_LIMIT_S = 5.0
 _EXIT_GRACE_S = 1.0
 """Between the end of the socket and the end of the process."""
@@ -190,9 +191,11 @@ class InstanceLink:
         assert self._channel is not None
         packer = TensorPacker(self._pool)
         try:
-            headers = [request_header(number, item, packer) for number, item in requests]
+            headers = []
+            for number, item in requests:
+                headers.append(request_header(number, item, packer))
             descriptors = None
-            if packer.needs_segment:
+            if packer.shared:
                 for header in headers:
                     # Before `finish`: what it takes from the pool must reach the child.
                     wire.check(header)
@@ -290,17 +293,18 @@ class InstanceLink:
         try:
             if frame.descriptors:
                 self._peer.add(frame.descriptors)
-            self._dispatch(frame)
+            if frame.kind == _RESPONSES:
+                message = _decode_responses(frame.header)
+                if message.released:
+                    self._pool.release(message.released)
+                self._on_responses(message, TensorUnpacker(frame, self._peer))
+            else:
+                self._dispatch(frame)
         except msgspec.DecodeError as error:
             raise wire.WireError(f"message of kind {frame.kind}: {error}") from None
 
     def _dispatch(self, frame: wire.Frame) -> None:
-        if frame.kind == wire.Kind.RESPONSES:
-            message = _decode_responses(frame.header)
-            if message.released:
-                self._pool.release(message.released)
-            self._on_responses(message, TensorUnpacker(frame, self._peer))
-        elif frame.kind == wire.Kind.LOG:
+        if frame.kind == wire.Kind.LOG:
             record = _decode_log(frame.header)
             extra = {"model": self._model, "instance": self._name, "stream": "log"}
             model_logger.log(record.level, "%s: %s", self._name, record.text, extra=extra)

@@ -68,6 +68,8 @@ class ProcessHost:
         self._limits = limits or ProcessLimits.of(context)
         self._restarts = RestartCounter(self._limits.restart)
         self._state = _State.NEW
+        self.is_ready = False
+        """In the state READY; asked for every request."""
         self._reason = f"instance '{self.name}' has not been started"
         self._link: InstanceLink | None = None
         self._batches: dict[int, Batch] = {}
@@ -86,10 +88,6 @@ class ProcessHost:
 
     def __repr__(self) -> str:
         return f"<ProcessHost {self.name} {self._state.value} running={len(self._running)}>"
-
-    @property
-    def is_ready(self) -> bool:
-        return self._state is _State.READY
 
     @property
     def unready_reason(self) -> str:
@@ -130,8 +128,9 @@ class ProcessHost:
             error = UnavailableError(f"{self._where} is not healthy: {self._reason}")
             asyncio.get_running_loop().call_soon(self._fail_batches, batches, error)
             return
-        numbered = []
+        numbered, sizes = [], []
         for batch in batches:
+            sizes.append(len(batch.requests))
             for request in batch.requests:
                 request.on_cancel = self._cancel
                 numbered.append((self._running.add(request), request))
@@ -139,7 +138,7 @@ class ProcessHost:
             end_ns = self._clock.now_ns() + int(self._limits.execute_s * 1e9)
             self._watchdog = self._clock.call_at(end_ns, self._end_overdue)
         try:
-            self._link.execute(first, [len(batch.requests) for batch in batches], numbered)
+            self._link.execute(first, sizes, numbered)
         except ServingError as error:
             asyncio.get_running_loop().call_soon(self._fail_batches, batches, error)
 
@@ -233,6 +232,7 @@ class ProcessHost:
     def _set_state(self, state: _State, reason: str) -> None:
         was_ready = self.is_ready
         self._state = state
+        self.is_ready = state is _State.READY
         self._reason = reason
         if was_ready != self.is_ready and self.on_state_change is not None:
             self.on_state_change()
@@ -243,42 +243,37 @@ class ProcessHost:
                 self._burst.record(done.end_ns - done.start_ns)
                 is_last = done.batch == self._next_batch - 1
                 stamp(batch, done, is_first=done is message.done[0], is_last=is_last)
+        running, version = self._running, self._context.version
         answers = []
         try:
             for header in message.responses:
-                answer = self._answer(header, unpacker)
-                if answer is not None:
-                    answers.append(answer)
+                request = running.by_number.get(header.number)
+                if request is not None:
+                    answers.append((request, response_from(header, unpacker, request, version)))
+                    if header.is_final:
+                        running.pop(header.number)
+                elif not running.was_given(header.number):
+                    raise wire.WireError(f"a response to the unknown request {header.number}")
+                # else it has failed meanwhile; a thread of the model did not know yet
         except wire.WireError:
             # The process is ended for it; those that it had answered by then have their answers.
             for request, response in answers:
-                _deliver(request, response)
+                deliver(request, response)
             raise
         finished = []
         for done in message.done:
             batch = self._batches.pop(done.batch, None)
             if batch is not None:
-                if done.error is None:
-                    batch.rescheduled += self._running.take_numbers(done.rescheduled)
-                answers += self._unanswered(batch, done.error)
+                if done.error is None and done.rescheduled:
+                    batch.rescheduled += running.take_numbers(done.rescheduled)
+                if running.by_number or done.error is not None:
+                    answers += self._unanswered(batch, done.error)
                 finished.append(batch)
         self._finish_batches(finished)
         for request, response in answers:
-            _deliver(request, response)
-        self._running.tell()
-
-    def _answer(
-        self, header: wire.ResponseHeader, unpacker: TensorUnpacker
-    ) -> tuple[InferenceRequest, InferenceResponse] | None:
-        request = self._running.get(header.number)
-        if request is None:
-            if self._running.was_given(header.number):
-                return None  # it has failed meanwhile; a thread of the model did not know yet
-            raise wire.WireError(f"a response to the unknown request {header.number}")
-        response = response_from(header, unpacker, request, self._context.version)
-        if header.is_final:
-            self._running.pop(header.number)
-        return request, response
+            deliver(request, response)
+        if not running.by_number:
+            running.tell()
 
     def _unanswered(
         self, batch: Batch, failure: wire.ErrorHeader | None
@@ -388,11 +383,5 @@ class ProcessHost:
             batch.stamp_requests()
         self._finish_batches(batches)
         for request in requests:
-            _deliver(request, request.error_response(error))
+            deliver(request, request.error_response(error))
         self._running.tell()
-
-
-def _deliver(request: InferenceRequest, response: InferenceResponse) -> None:
-    if response.is_final:
-        request.on_cancel = None
-    deliver(request, response)

@@ -6,7 +6,7 @@ Loop thread only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from serving.instance.base import Batch
 from serving.request import InferenceRequest
@@ -16,6 +16,7 @@ class RunningRequests:
     def __init__(self) -> None:
         self._next = 0
         self._by_number: dict[int, InferenceRequest] = {}
+        self.by_number: Mapping[int, InferenceRequest] = self._by_number
         self._waiters: list[asyncio.Future[None]] = []
 
     async def drained(self) -> None:
@@ -73,7 +74,8 @@ class RunningRequests:
         return left
 
     def take_all(self) -> list[InferenceRequest]:
-        taken, self._by_number = list(self._by_number.values()), {}
+        taken = list(self._by_number.values())
+        self._by_number.clear()
         return taken
 
     def among(self, numbers: Iterable[int], batch: Collection[InferenceRequest]) -> bool:

@@ -31,7 +31,7 @@ from serving.datatypes import (
     serialize_bytes,
 )
 from serving.errors import InvalidArgumentError
-from serving.instance.wire import INLINE, Frame, TensorHeader, WireError, aligned
+from serving.instance.wire import ALIGNMENT, INLINE, Frame, TensorHeader, WireError
 
 INLINE_LIMIT_BYTES = 16 * 1024
 """Up to this size a copy through the socket costs less than a segment."""
@@ -165,7 +165,7 @@ class PeerSegments:
         return whole
 
     def take_released(self) -> list[int]:
-        taken = []
+        taken: list[int] = []
         while self.released:
             taken.append(self.released.popleft())
         return taken
@@ -186,7 +186,8 @@ class TensorPacker:
         self._pool = pool
         self._inline_length = 0
         self._shared_length = 0
-        self._shared: list[tuple[TensorHeader, DataType, NDArray[np.generic] | bytes]] = []
+        self.shared: list[tuple[TensorHeader, DataType, NDArray[np.generic] | bytes]] = []
+        """What `finish` puts into a segment."""
         self.blobs: list[bytes] = []
 
     def add(self, name: str, datatype: DataType, array: NDArray[np.generic]) -> TensorHeader:
@@ -200,27 +201,22 @@ class TensorPacker:
         else:
             nbytes = array.size * datatype.size
         if nbytes <= INLINE_LIMIT_BYTES:
-            offset = aligned(self._inline_length)
+            offset = (self._inline_length + ALIGNMENT - 1) & -ALIGNMENT
             self._inline_length = offset + nbytes
-            self.blobs.append(_raw(datatype, content))
+            self.blobs.append(content if type(content) is bytes else _raw(datatype, content))
             return TensorHeader(name, datatype.name, array.shape, INLINE, offset, nbytes)
         header = TensorHeader(name, datatype.name, array.shape, INLINE, 0, nbytes)
         header.offset = -(-self._shared_length // _SEGMENT_ALIGNMENT) * _SEGMENT_ALIGNMENT
         self._shared_length = header.offset + nbytes
-        self._shared.append((header, datatype, content))
+        self.shared.append((header, datatype, content))
         return header
-
-    @property
-    def needs_segment(self) -> bool:
-        """`finish` will take one."""
-        return bool(self._shared)
 
     def finish(self) -> list[int]:
         """Copy the big tensors. Returns descriptors that must travel with the frame."""
-        if not self._shared:
+        if not self.shared:
             return []
         segment, is_new = self._pool.acquire(self._shared_length)
-        for header, datatype, content in self._shared:
+        for header, datatype, content in self.shared:
             header.segment = segment.number
             if isinstance(content, bytes):
                 segment.memory[header.offset : header.offset + header.nbytes] = content
@@ -229,7 +225,7 @@ class TensorPacker:
                     content.shape, datatype.dtype, segment.memory, header.offset
                 )
                 np.copyto(target, content)
-        self._shared.clear()
+        self.shared.clear()
         return [segment.descriptor] if is_new else []
 
 
@@ -264,9 +260,9 @@ class TensorUnpacker:
                 return datatype, np.ndarray(header.shape, datatype.dtype, whole, start)
             except ValueError as error:
                 raise WireError(f"tensor '{header.name}': {error}") from None
-        data = memoryview(whole)[start : start + header.nbytes]
+        data = np.frombuffer(whole, np.uint8, header.nbytes, start)
         try:
-            flat = deserialize_bytes(data, count, header.name)
+            flat = deserialize_bytes(data.data, count, header.name)
         except InvalidArgumentError as error:
             raise WireError(error.message) from None
         return datatype, flat.reshape(header.shape)

@@ -148,17 +148,16 @@ class PythonInstance(ModelInstance):
             return [None] * len(wrapped)
         if not isinstance(returned, list) or len(returned) != len(wrapped):
             raise self._refused(_wrong_list(len(wrapped), returned))
-        return [
-            self._checked_one(request, response)
-            for request, response in zip(wrapped, returned, strict=True)
-        ]
+        checked: list[CoreResponse | None] = []
+        for request, response in zip(wrapped, returned, strict=True):
+            if request._sender is None and isinstance(response, InferenceResponse):
+                checked.append(core_response(response, request._core, self._states))
+            else:
+                checked.append(self._checked_one(request, response))
+        return checked
 
     def _checked_one(self, request: InferenceRequest, response: object) -> CoreResponse | None:
-        sender = request._sender
-        if sender is None:
-            if isinstance(response, InferenceResponse):
-                return core_response(response, request._core, self._states)
-            sender = request.get_response_sender()
+        sender = request.get_response_sender()
         if sender.is_rescheduled and response is not None:
             raise self._refused(
                 "expected None in the execute function response list for a request that is to be "

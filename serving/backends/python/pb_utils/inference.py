@@ -83,6 +83,7 @@ class InferenceRequest:
         self._outputs = list(requested_output_names or ())
         self._sender: ResponseSender | None = None
         self._came = False
+        self._states: frozenset[str] = frozenset()
         self._memory = preferred_memory
         self._trace = trace
         self._core = CoreRequest(
@@ -117,7 +118,8 @@ class InferenceRequest:
 
     def inputs(self) -> list[Tensor]:
         if self._inputs is None:
-            self._inputs = [Tensor(item.name, item.array) for item in self._core.inputs.values()]
+            inputs = self._core.inputs.values()
+            self._inputs = [Tensor._of(item.name, item.array, item.datatype) for item in inputs]
         return self._inputs
 
     def request_id(self) -> str:
@@ -157,9 +159,14 @@ class InferenceRequest:
         if not self._came:
             raise TritonModelException("a request that the model made itself has no sender")
         if self._sender is None:
-            with _making_sender:
-                self._sender = self._sender or ResponseSender(self._core, False, self._states)
+            self._make_sender()
+        assert self._sender is not None
         return self._sender
+
+    def _make_sender(self) -> None:
+        with _making_sender:
+            if self._sender is None:
+                self._sender = ResponseSender(self._core, False, self._states)
 
     def set_release_flags(self, flags: int) -> None:
         """RELEASE_RESCHEDULE: execute this request once more instead of answering it for good."""

@@ -46,7 +46,9 @@ class InferenceResponse:
     def _of(cls, core: CoreResponse) -> InferenceResponse:
         """Of another model that this one has called."""
         response = cls.__new__(cls)
-        response._output_tensors = [Tensor(item.name, item.array) for item in core.outputs]
+        response._output_tensors = [
+            Tensor._of(item.name, item.array, item.datatype) for item in core.outputs
+        ]
         response._error = None if core.error is None else TritonError._of(core.error)
         response._parameters = core.parameters
         return response
@@ -192,7 +194,7 @@ def core_response(
     for tensor in response._output_tensors:
         name = tensor._name
         if not wanted or name in wanted or name in states:
-            array = tensor._core_array
+            array = tensor._array if tensor._datatype.size else tensor._core_array
             answer.outputs.append(OutputTensor(name, tensor._datatype, array.shape, array))
     answer.parameters = response._parameters
     return answer

@@ -11,7 +11,7 @@ from serving.backends.python.pb_utils.errors import TritonModelException
 from serving.datatypes import BY_DTYPE, BY_NAME, DataType
 
 _BYTES = BY_NAME["BYTES"]
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_BFLOAT16 = BY_DTYPE[np.dtype(ml_dtypes.bfloat16)]
 
 
 def _datatype_of(name: str, dtype: np.dtype[np.generic]) -> DataType:
@@ -44,6 +44,15 @@ class Tensor:
         self._array = numpy_array
         self._datatype = _datatype_of(name, numpy_array.dtype)
 
+    @classmethod
+    def _of(cls, name: str, array: NDArray[np.generic], datatype: DataType) -> Tensor:
+        """One of the core's."""
+        tensor = cls.__new__(cls)
+        tensor._name = name
+        tensor._array = array
+        tensor._datatype = datatype
+        return tensor
+
     def __repr__(self) -> str:
         return f"<Tensor {self._name} {self._datatype.name} {list(self._array.shape)}>"
 
@@ -60,7 +69,7 @@ class Tensor:
         return True
 
     def as_numpy(self) -> NDArray[np.generic]:
-        if self._array.dtype == _BFLOAT16:
+        if self._datatype is _BFLOAT16:
             raise TritonModelException(
                 f"tensor '{self._name}' has the data type BF16, which numpy has no type for: use "
                 "to_dlpack() instead, for example torch.from_dlpack(tensor.to_dlpack())"
@@ -100,6 +109,6 @@ class Tensor:
     @property
     def _core_array(self) -> NDArray[np.generic]:
         """Of objects where the data type is BYTES."""
-        if self._array.dtype.kind in "SU":
+        if self._datatype is _BYTES and self._array.dtype.kind in "SU":
             return self._array.astype(np.object_)
         return self._array
