@@ -64,10 +64,7 @@ class RequestChecks:
         self._reshaped_outputs = {
             name: item for name, item in spec.outputs.items() if item.reshape is not None
         }
-
-    @property
-    def has_output_reshape(self) -> bool:
-        return bool(self._reshaped_outputs)
+        self.has_output_reshape = bool(self._reshaped_outputs)
 
     def check(self, request: InferenceRequest) -> None:
         """Raises: InvalidArgumentError."""

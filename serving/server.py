@@ -161,7 +161,8 @@ class ModelServer:
             if request.correlation_id and not request.sequence_start:
                 # A sequence goes on where it began, even if that model gets no new ones any more.
                 model = self.sequence_holder(name, version, request.correlation_id)
-            model = model or self._accepting(name, version)
+            if model is None:
+                model = self._accepting(name, version)
         except ServingError as error:
             if request.on_response is not None:
                 request.on_response(request.error_response(error))
@@ -216,6 +217,8 @@ class ModelServer:
     def receiver(self, name: str, version: int = -1) -> Model:
         """Whose config a request is read by; `infer` decides if it is taken. Raises as `model`."""
         try:
+            if not self._is_stopping and self._is_started:
+                return self._lifecycle.resolve(name, version)
             return self._accepting(name, version)
         except ServingError:
             finishing = self._lifecycle.finishing_sequences(name, version)

@@ -16,6 +16,8 @@ class BodyBuffer:
         self._json_size = 0
         self._memory: memoryview | None = None
         self.size = 0
+        self.is_direct = False
+        """The rest is received in place."""
 
     def expect(self, size: int, json_size: bytes) -> None:
         """`size` -1: unknown, a chunked body. `json_size`: where binary tensors start, if known."""
@@ -29,10 +31,6 @@ class BodyBuffer:
     @property
     def missing(self) -> int:
         return self._expected - self.size
-
-    @property
-    def is_direct(self) -> bool:
-        return self._memory is not None
 
     @property
     def is_complete(self) -> bool:
@@ -54,6 +52,7 @@ class BodyBuffer:
             offset += len(chunk)
         self._chunks = []
         self._memory = view
+        self.is_direct = True
 
     def free_space(self) -> memoryview:
         assert self._memory is not None

@@ -58,6 +58,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[Exchange] = deque()
         self._is_parsing = False
+        self._is_flush_due = False
         self._is_refused = False
         self._keeps_alive = True
         """No request so far wanted the connection to close."""
@@ -139,15 +140,17 @@ class HttpConnection(asyncio.BufferedProtocol):
                     self._feed(self._buffer[start:nbytes])
         finally:
             self._is_parsing = False
-        self.flush()
-        self._adjust_reading()
+        if self._is_flush_due or self._awaits_continue:
+            self._is_flush_due = False
+            self.flush()
+        if self._is_write_paused or len(self._exchanges) >= self._limits.max_pipelined:
+            self._adjust_reading()
 
     def _take_known(self, size: int) -> int:
         """Handle whole messages whose heads have been parsed before. Returns where they end."""
         start = 0
         while start < size and self._keeps_alive:
-            text = self._heads.text_at(start, size)
-            head = self._heads.find(text) if text else None
+            text, head = self._heads.find(start, size)
             self._head_text = text if head is None else b""
             body = start + len(text)
             if head is None or body + head.body_size > size:
@@ -293,14 +296,18 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Write every answer that is ready and in turn."""
-        if self._is_parsing or self.transport is None:
+        if self._is_parsing:
+            self._is_flush_due = True
+            return
+        if self.transport is None:
             return
         parts: list[bytes | memoryview] = []
         must_close = False
         while self._exchanges and not must_close:
             head = self._exchanges[0]
-            parts += head.take_output()
+            parts += head.output
             if not head.is_done:
+                head.output = []
                 break
             must_close = not head.keep_alive
             self._exchanges.popleft()

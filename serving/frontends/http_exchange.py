@@ -12,6 +12,8 @@ from serving.frontends.http_messages import (
     render_head,
 )
 
+_TWICE = "an HTTP request was answered twice"
+
 
 class Connection(Protocol):
     def flush(self) -> None: ...
@@ -30,16 +32,17 @@ class Exchange:
         "_is_chunked",
         "_is_head",
         "_is_started",
-        "_output",
         "is_done",
         "is_http_10",
         "keep_alive",
+        "output",
     )
 
     def __init__(self, connection: Connection, is_head: bool, keep_alive: bool) -> None:
         self._connection = connection
         self._is_head = is_head
-        self._output: list[Body] = []
+        self.output: list[Body] = []
+        """What is ready to be written; whoever takes it leaves an empty list."""
         self._cancel: Cancel | None = None
         self._is_started = False
         self._is_abandoned = False
@@ -53,7 +56,9 @@ class Exchange:
             self._cancel = cancel
 
     def __call__(self, response: HttpResponse) -> None:
-        self._start()
+        if self._is_started:
+            raise RuntimeError(_TWICE)
+        self._is_started = True
         if self._is_abandoned:
             return
         self.keep_alive = self.keep_alive and not response.must_close
@@ -65,56 +70,48 @@ class Exchange:
                 keep_alive=self.keep_alive,
                 http_10=self.is_http_10,
             )
-        self._output = [head] if self._is_head else [head, *response.parts]
-        self._finish()
+        self.output = [head] if self._is_head else [head, *response.parts]
+        self.is_done = True
+        self._cancel = None
+        self._connection.flush()
 
     def start_stream(self, response: HttpResponse) -> ResponseStream:
         """Chunked, or until the connection closes for a client of HTTP/1.0."""
-        self._start()
+        if self._is_started:
+            raise RuntimeError(_TWICE)
+        self._is_started = True
         if self._is_abandoned:
             return self
         self._is_chunked = not self.is_http_10
         self.keep_alive = self.keep_alive and self._is_chunked
         framing = b"Transfer-Encoding: chunked\r\n" if self._is_chunked else b""
-        self._output = [
+        self.output = [
             render_head(response, framing=framing, keep_alive=self.keep_alive),
             *response.parts,
         ]
         self._connection.flush()
         return self
 
-    def _start(self) -> None:
-        if self._is_started:
-            raise RuntimeError("an HTTP request was answered twice")
-        self._is_started = True
-
     def write(self, data: bytes) -> None:
         if self.is_done or not data:
             return
-        self._output.append(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+        self.output.append(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
         self._connection.flush()
         self._connection.check_backlog()
 
     def end(self) -> None:
         if not self.is_done:
             if self._is_chunked:
-                self._output.append(b"0\r\n\r\n")
-            self._finish()
-
-    def _finish(self) -> None:
-        self.is_done = True
-        self._cancel = None
-        self._connection.flush()
-
-    def take_output(self) -> list[Body]:
-        output, self._output = self._output, []
-        return output
+                self.output.append(b"0\r\n\r\n")
+            self.is_done = True
+            self._cancel = None
+            self._connection.flush()
 
     def abandon(self) -> None:
         """The client is gone: nobody waits for the answer."""
         cancel, self._cancel = self._cancel, None
         self.is_done = True
         self._is_abandoned = True
-        self._output = []
+        self.output = []
         if cancel is not None:
             cancel()

@@ -34,16 +34,17 @@ class KnownHeads:
         self._buffer = buffer
         self._heads: dict[bytes, KnownHead] = {}
 
-    def text_at(self, start: int, end: int) -> bytes:
-        """The bytes of a head that may begin at `start`; empty where none is there whole."""
-        stop = self._buffer.find(_END, start, min(end, start + MAX_HEAD_SIZE))
-        return b"" if stop < 0 else bytes(self._buffer[start : stop + 4])
-
-    def find(self, text: bytes) -> KnownHead | None:
-        return self._heads.get(text)
+    def find(self, start: int, end: int) -> tuple[bytes, KnownHead | None]:
+        """The bytes of a head that may begin at `start`, empty where none is there whole; and what
+        it says, if that is known.
+        """
+        limit = start + MAX_HEAD_SIZE
+        stop = self._buffer.find(_END, start, end if end < limit else limit)
+        text = b"" if stop < 0 else bytes(self._buffer[start : stop + 4])
+        return text, self._heads.get(text)
 
     def keep(self, text: bytes, head: KnownHead) -> None:
-        """`text` as from `text_at` when the parser began to read `head`: HTTP/1.1, keep-alive."""
+        """`text` as from `find` when the parser began to read `head`: HTTP/1.1, keep-alive."""
         lines = len(head.raw_headers) + 2
         # A parser that forgives bare line feeds, or an empty line before the request, would have
         # found the end of the head elsewhere.

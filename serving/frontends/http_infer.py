@@ -92,7 +92,7 @@ class InferRoute:
             known = self._known.get((model, bytes(http.body[:json_size])))
             if known is not None and known.body_size == len(http.body):
                 request = known.request(http.body, name, version)
-                return self._submit(http, reply, model, DecodedRequest(request, known=known))
+                return self._submit(http, reply, model, DecodedRequest(request, False, known))
         if model.spec.is_decoupled:
             raise UnsupportedError(
                 f"model '{name}' is decoupled: it may send any number of responses, which HTTP "

@@ -12,19 +12,20 @@ from serving.scheduling.dispatch import DispatchingScheduler
 
 class DefaultScheduler(DispatchingScheduler):
     def enqueue(self, request: InferenceRequest) -> None:
-        self._refuse()
+        host = None if self._is_stopping or self._queue.present else self._pool.acquire()
+        if host is None:
+            self._refuse()
         now_ns = request.times.queue_start_ns = self._clock.now_ns()
-        if not len(self._queue):
-            host = self._pool.acquire()
-            if host is not None:
-                self._dispatch(host, Batch([request], request.batch_size))
-                return
+        if host is not None:
+            self._dispatch(host, Batch([request], request.batch_size))
+            return
         self._queue.push(request, now_ns)
         request.on_cancel = self._cancel_queued
 
     def _pump(self) -> None:
-        queue, pool = self._queue, self._pool
-        while waiting := len(queue):
+        queue, pool = self._queue.present, self._pool
+        while queue:
+            waiting = len(queue)
             host = pool.acquire()
             if host is None:
                 return

@@ -150,7 +150,8 @@ class DispatchingScheduler(ABC):
         for request in batch.rescheduled:
             self._reschedule(request)
         self._pump()
-        self._tell_stopped()
+        if self._is_stopping:
+            self._tell_stopped()
 
     def _reschedule(self, request: InferenceRequest) -> None:
         """The model wants to execute the request once more: iterative sequences override this."""

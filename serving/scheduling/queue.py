@@ -52,6 +52,8 @@ class RequestQueue:
         self._levels: dict[int, _Level] = {}
         self._order: list[int] = []
         self._level_of: dict[InferenceRequest, _Level] = {}
+        self.present: Mapping[InferenceRequest, object] = self._level_of
+        """Those that wait. Whether there are any is asked for every request, and `len` is slow."""
         self._deadlines: list[tuple[int, int, InferenceRequest]] = []
         self._pushed = 0
         self.batch_items = 0
