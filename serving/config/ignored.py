@@ -13,7 +13,7 @@ _NO_STAGING = "the runtime moves data between host and device itself"
 
 IGNORED: dict[str, tuple[str, str]] = {
     "cc_model_filenames": ("CFG-015", "the default model file is used on every device"),
-    "instance_group.secondary_devices": ("CFG-065", "they belong to TensorRT's DLA"),
+    "instance_group.secondary_devices": ("CFG-065", "they are DLA cores, for TensorRT only"),
     "sequence_batching.state.use_same_buffer_for_input_output": (
         "CFG-012",
         "a sequence has one present state either way",
@@ -22,14 +22,25 @@ IGNORED: dict[str, tuple[str, str]] = {
         "CFG-012",
         "a state grows where its dims are -1, in ordinary memory",
     ),
-    "optimization.priority": ("CFG-081", "all models run at the same priority"),
-    "optimization.cuda": ("CFG-082", "they belong to TensorRT engines"),
+    "optimization.priority": ("CFG-081", "it is that of TensorRT's streams"),
+    "optimization.cuda": ("CFG-082", "it is about TensorRT's streams and graphs"),
     "optimization.input_pinned_memory": ("CFG-087", _NO_STAGING),
     "optimization.output_pinned_memory": ("CFG-087", _NO_STAGING),
     "optimization.gather_kernel_buffer_threshold": ("CFG-088", _NO_STAGING),
     "optimization.eager_batching": ("CFG-089", "a batch is formed when an instance is free"),
 }
 """Field, without the indexes of repeated fields -> row of the reference and reason."""
+
+READ_BY_TENSORRT = frozenset(
+    {
+        "instance_group.secondary_devices",
+        "optimization.priority",
+        "optimization.cuda",
+        "optimization.input_pinned_memory",
+        "optimization.output_pinned_memory",
+    }
+)
+"""Of those above: what has an effect on TensorRT models, and on no others."""
 
 ONNX_ONLY: dict[str, str] = {
     "model_operations": "CFG-019",
@@ -53,6 +64,8 @@ def check_ignored(report: Report) -> None:
         if path.endswith("]"):
             continue
         field = _INDEX.sub("", path)
+        if field in READ_BY_TENSORRT and report.is_tensorrt:
+            continue
         if field in IGNORED:
             code, reason = IGNORED[field]
             report.note(path, f"'{field}' has no effect: {reason}", code=code)

@@ -120,6 +120,10 @@ def _shapes(spec: ModelSpec, batch_size: int, inputs: Mapping[str, object], wher
             f"{where}.batch_size is {batch_size}: it must be 1 to {spec.max_batch_size}, the "
             "model's max_batch_size"
         )
+    if not spec.has_batch_axis and batch_size:
+        raise InvalidArgumentError(
+            f"{where}.batch_size is {batch_size}, but the model does not batch: remove it"
+        )
     unknown = sorted(set(inputs) - set(spec.backend_inputs))
     if unknown:
         raise InvalidArgumentError(

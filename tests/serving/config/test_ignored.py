@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serving.config.findings import Severity
-from serving.config.ignored import GENERATED, IGNORED, ONNX_ONLY
+from serving.config.ignored import GENERATED, IGNORED, ONNX_ONLY, READ_BY_TENSORRT
 from tests.serving.config.rules import BASE, IO, findings_of
 
 TEXTS = {
@@ -45,6 +45,15 @@ def test_a_field_without_effect_is_noted_at_its_place(field):
 
 def test_what_is_filled_in_is_not_noted():
     assert not any("no effect" in item.message for item in findings_of(f'backend: "python" {IO}'))
+
+
+@pytest.mark.parametrize("field", sorted(READ_BY_TENSORRT))
+def test_what_tensorrt_reads_is_not_noted_there(field):
+    """CFG-065, CFG-081, CFG-082, CFG-087."""
+    section, _, name = field.partition(".")
+    body = TEXTS.get(field, f"{section} {{ {name} {{ }} }}")
+    found = findings_of(f'backend: "tensorrt" {IO}\n{body}')
+    assert not any("no effect" in item.message for item in found)
 
 
 def test_what_onnxruntime_reads_is_not_noted_there():

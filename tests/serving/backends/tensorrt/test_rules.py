@@ -185,6 +185,14 @@ def test_a_graph_spec_that_fits_nothing_is_refused(spec, words):
         captured(CONFIG + CUDA % f"graph_spec {{ {spec} }}")
 
 
+def test_a_graph_spec_of_a_model_without_batches_has_no_batch_size():
+    """CFG-083."""
+    config = CONFIG.replace("max_batch_size: 8", "").replace("dims: [4]", "dims: [2, 4]")
+    assert [item.shapes["X"] for item in captured(config + CUDA % "graph_spec { }")] == [(2, 4)]
+    with pytest.raises(InvalidArgumentError, match="batch_size is 1, but the model does not batch"):
+        captured(config + CUDA % "graph_spec { batch_size: 1 }")
+
+
 def test_a_graph_spec_must_say_what_the_config_leaves_open():
     config = CONFIG.replace("dims: [4]", "dims: [-1]") + CUDA % "graph_spec { batch_size: 1 }"
     with pytest.raises(InvalidArgumentError, match="does not say the size of input 'X'"):
