@@ -66,9 +66,11 @@ _BROKEN = (
     EOFError,
 )
 
-_IN_SPEC = re.compile(r'^\s*in_spec_ = R"\((.*)\)";$', re.MULTILINE)
-_OUT_SPEC = re.compile(r'^\s*out_spec_ = R"\((.*)\)";$', re.MULTILINE)
-_INPUT_INFO = re.compile(r"^\s*inputs_info_\[(\d+)\]\.name = ", re.MULTILINE)
+_MAX_RANK = 64
+
+_IN_SPEC = re.compile(r'^[ \t]*in_spec_ = R"\((.*)\)";$', re.MULTILINE)
+_OUT_SPEC = re.compile(r'^[ \t]*out_spec_ = R"\((.*)\)";$', re.MULTILINE)
+_INPUT_INFO = re.compile(r"^[ \t]*inputs_info_\[(\d+)\]\.name = ", re.MULTILINE)
 _CHECK = re.compile(r"^(?:\w+ )*static void check_input_(\d+)\(", re.MULTILINE)
 _CHECK_END = re.compile(r"^}", re.MULTILINE)
 _TYPE = re.compile(r"= aoti_torch_dtype_(\w+)\(\);")
@@ -304,6 +306,8 @@ def _compiled_input(body: str) -> CompiledInput:
     highs = fixed | {int(dim): int(size) for dim, size in _HIGH.findall(body)}
     strides = {int(dim): int(step) for step, dim in _STRIDE.findall(body)}
     rank = 1 + max((*lows, *highs, *strides), default=-1)
+    if rank > _MAX_RANK:
+        raise ValueError(f"its code checks dimension {rank - 1} of an input")
     datatype = _TYPE_NAMES.get(kind.group(1), "") if kind else ""
     return CompiledInput(
         BY_NAME.get(datatype),

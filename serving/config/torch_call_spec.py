@@ -21,6 +21,7 @@ _SEQUENCES = frozenset({"builtins.tuple", "builtins.list"})
 _DICTIONARIES = frozenset({"builtins.dict", "collections.OrderedDict"})
 _MOST_NAMES = 16
 _MAX_DEPTH = 64
+_MAX_CHARACTERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +126,8 @@ def _children(node: dict[str, Any]) -> list[dict[str, Any]]:
 def _leaves(node: dict[str, Any], name: str, depth: int) -> Iterator[tuple[str, int]]:
     """(forward name, depth) of each tensor below `node`."""
     kind = node.get("type")
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"{name[:64]}... is nested more than {_MAX_DEPTH} deep")
+    if depth > _MAX_DEPTH or len(name) > _MAX_CHARACTERS:
+        raise ValueError(f"{name[:64]}... is nested more than {_MAX_DEPTH} deep, or has long keys")
     if kind is None:
         yield name, depth
         return

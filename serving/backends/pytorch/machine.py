@@ -52,7 +52,8 @@ def check_metadata(
         if missing:
             raise ModelLoadError(
                 f"it was compiled for a CPU with {metadata['AOTI_CPU_ISA']}, this one lacks "
-                f"{', '.join(missing)}: {_REMEDY}, or with ATEN_CPU_CAPABILITY=avx2 set"
+                f"{', '.join(missing)}: {_REMEDY}, or with ATEN_CPU_CAPABILITY=avx2 and "
+                "TORCHINDUCTOR_CPP_MARCH=x86-64-v3 set"
             )
 
 

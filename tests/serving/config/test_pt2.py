@@ -139,12 +139,26 @@ def test_what_is_no_tree_of_tensors_is_refused(outputs, words):
         parse_call_spec(treespec([[LEAF], {}]), outputs)
 
 
-def test_a_structure_without_an_end_is_refused():
+@pytest.mark.parametrize(("depth", "key"), [(100, "k"), (10, "k" * 200)])
+def test_a_structure_without_an_end_is_refused(depth, key):
     structure = LEAF
-    for _ in range(100):
-        structure = [structure]
-    with pytest.raises(ValueError, match="more than 64 deep"):
-        parse_call_spec(treespec([structure, {}]), LEAF_SPEC)
+    for _ in range(depth):
+        structure = {key: structure}
+    with pytest.raises(ValueError, match="more than 64 deep, or has long keys"):
+        parse_call_spec(treespec([[structure], {}]), LEAF_SPEC)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("_size[1])", "_size[999999999])"), ("(4 != ", f"({'9' * 5000} != ")],
+)
+def test_source_code_that_is_made_up_is_refused(tmp_path, before, after):
+    """No archive can make its reader take much memory."""
+    text = source("plain").replace(before, after)
+    assert text != source("plain")
+
+    with pytest.raises(InvalidArgumentError, match="cannot be served"):
+        read_pt2_signature(put(tmp_path, compiled_program("plain", text, {})))
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_there_are():

@@ -39,7 +39,8 @@ def test_a_cpu_that_can_less_than_the_code_needs_is_refused(isa, flags, missing)
         check_metadata(metadata, flags=flags)
     assert refused.value.message == (
         f"it was compiled for a CPU with {isa}, this one lacks {missing}: compile the archive on "
-        "a machine like this one, or with ATEN_CPU_CAPABILITY=avx2 set"
+        "a machine like this one, or with ATEN_CPU_CAPABILITY=avx2 and "
+        "TORCHINDUCTOR_CPP_MARCH=x86-64-v3 set"
     )
 
 
