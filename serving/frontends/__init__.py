@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from serving.client_memory import ClientMemory
+from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http_limits import HttpLimits
 from serving.frontends.http_routes import HttpRoutes
 from serving.frontends.http_server import HttpServer
@@ -24,7 +25,6 @@ from serving.repository.load_threads import LoadThreads
 from serving.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
-    from serving.frontends.grpc_server import GrpcServer
     from serving.server import ModelServer
 
 
@@ -97,9 +97,6 @@ async def start_frontends(server: ModelServer, options: FrontendOptions) -> Fron
             opened.metrics = HttpServer(MetricsRoutes(server, options), HttpLimits(max_body_size=0))
             await opened.metrics.start(options.metrics_address, options.metrics_port)
         if options.allow_grpc:
-            # grpc costs 0.1 s and threads of its own: only where it is wanted.
-            from serving.frontends.grpc_server import GrpcServer
-
             opened.grpc = GrpcServer(server, memory, tracer, options.grpc)
             await opened.grpc.start(options.grpc_address, options.grpc_port)
         if options.openai_port is not None:

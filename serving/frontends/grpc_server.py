@@ -1,79 +1,30 @@
-"""The gRPC front end: grpc.aio around `GrpcService` and the standard health service. Loop thread.
+"""The gRPC front end: services on our own HTTP/2 server. Loop thread.
 
 Source: spec protocol_grpc.md.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any
+import ssl
+from typing import TYPE_CHECKING
 
-import grpc
-import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tritonclient.grpc import service_pb2_grpc
-
-from serving.errors import InvalidArgumentError
-from serving.frontends.grpc_parsing import TolerantRegistrar, refuse_malformed
+from serving.frontends import grpc_health, grpc_service, grpc_wire
+from serving.frontends.grpc_call import StreamCall, UnaryCall
+from serving.frontends.grpc_head import CallHead, HeadReader, Refusal
+from serving.frontends.grpc_methods import Method
+from serving.frontends.grpc_reflection import Reflection
 from serving.frontends.grpc_restricted import RestrictedCalls
-from serving.frontends.grpc_service import GrpcService
+from serving.frontends.http2.limits import Http2Limits, KeepAliveLimits
+from serving.frontends.http2.server import Http2Server
+from serving.frontends.http2.stream import Stream
+from serving.frontends.json_threads import JsonThreads
 from serving.options import GrpcOptions
+from serving.protocol.status import GrpcStatus
 
 if TYPE_CHECKING:
     from serving.client_memory import ClientMemory
     from serving.server import ModelServer
     from serving.tracing.tracer import Tracer
-
-_MAX_MESSAGE_BYTES = 2**31 - 1
-
-
-def _channel_options(options: GrpcOptions) -> list[tuple[str, int]]:
-    found = [
-        ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.so_reuseport", int(options.reuse_port)),
-        ("grpc.keepalive_time_ms", options.keepalive_time_ms),
-        ("grpc.keepalive_timeout_ms", options.keepalive_timeout_ms),
-        ("grpc.keepalive_permit_without_calls", int(options.keepalive_permit_without_calls)),
-        ("grpc.http2.max_pings_without_data", options.max_pings_without_data),
-        (
-            "grpc.http2.min_recv_ping_interval_without_data_ms",
-            options.min_recv_ping_interval_ms,
-        ),
-        ("grpc.http2.max_ping_strikes", options.max_ping_strikes),
-        ("grpc.default_compression_level", options.response_compression_level),
-    ]
-    if options.max_connection_age_s:
-        found.append(("grpc.max_connection_age_ms", options.max_connection_age_s * 1000))
-        if options.max_connection_age_grace_s is not None:
-            grace_ms = options.max_connection_age_grace_s * 1000
-            found.append(("grpc.max_connection_age_grace_ms", grace_ms))
-    return found
-
-
-def _credentials(options: GrpcOptions) -> grpc.ServerCredentials:
-    """Raises OSError naming the file that cannot be read."""
-    assert options.server_cert is not None
-    assert options.server_key is not None
-    root = None if options.root_cert is None else options.root_cert.read_bytes()
-    pair = (options.server_key.read_bytes(), options.server_cert.read_bytes())
-    return grpc.ssl_server_credentials([pair], root, options.use_ssl_mutual)
-
-
-class _ClientsFaults(logging.Filter):
-    """Lowers what grpc reports with a traceback although only a client is to blame: it went away
-    before its answer, or sent bytes that are no message."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[0] if record.exc_info else None
-        if error is None or error.__name__ not in ("ExecuteBatchError", "DecodeError"):
-            return True
-        record.exc_info = record.exc_text = None
-        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
-        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
-
-
-_clients_faults = _ClientsFaults()
 
 
 class GrpcServer:
@@ -82,57 +33,100 @@ class GrpcServer:
     ) -> None:
         self.port = 0
         self._options = options
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_clients_faults)  # once, however often
-        guards = [RestrictedCalls(options.restricted)] if options.restricted else []
-        self._server = grpc.aio.server(interceptors=guards, options=_channel_options(options))
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            GrpcService(server, memory, tracer, options.header_forward_pattern),
-            TolerantRegistrar(self._server),
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(
-            _Health(server), TolerantRegistrar(self._server)
-        )
+        methods = grpc_service.methods(server, memory, tracer, options.header_forward_pattern)
+        methods |= grpc_health.methods(server.is_ready)
+        described = (grpc_service.DESCRIPTOR, grpc_health.DESCRIPTOR)
+        methods |= Reflection(described).methods()
+        self._application = GrpcApplication(methods, options)
+        self._http2: Http2Server | None = None
 
     async def start(self, address: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken."""
-        host = f"[{address}]" if ":" in address else address
-        try:
-            if self._options.use_ssl:
-                credentials = _credentials(self._options)
-                self.port = self._server.add_secure_port(f"{host}:{port}", credentials)
-            else:
-                self.port = self._server.add_insecure_port(f"{host}:{port}")
-        except RuntimeError as error:
-            raise OSError(f"{host}:{port} for gRPC: {error}") from None
-        await self._server.start()
+        """Listen. Raises OSError: the address is taken, or a file of TLS cannot be read."""
+        tls = _tls(self._options) if self._options.use_ssl else None
+        self._http2 = Http2Server(self._application, _limits(self._options), tls)
+        await self._http2.start(address, port, reuse_port=self._options.reuse_port)
+        self.port = self._http2.port
 
     async def stop(self, grace_s: float) -> None:
-        await self._server.stop(grace_s)
+        if self._http2 is not None:
+            await self._http2.stop(grace_s)
 
 
-class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """grpc.health.v1: the service name is ignored, as in Triton."""
+class GrpcApplication:
+    """What HTTP/2 streams are opened in: finds the method of a call, or says why not."""
 
-    def __init__(self, server: ModelServer) -> None:
-        self._server = server
+    def __init__(self, methods: dict[str, Method], options: GrpcOptions) -> None:
+        self._methods = methods
+        self._guard = RestrictedCalls(options.restricted) if options.restricted else None
+        self._threads = JsonThreads()
+        self.read_head = HeadReader(options.response_compression_level).read
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - name in the .proto
-        await _refuse_malformed(request, context)
-        states = health_pb2.HealthCheckResponse.ServingStatus
-        is_ready = self._server.is_ready()
-        return health_pb2.HealthCheckResponse(
-            status=states.SERVING if is_ready else states.NOT_SERVING
+    def open(self, stream: Stream, head: CallHead) -> UnaryCall | StreamCall | None:
+        method = self._methods.get(head.path)
+        if self._guard is not None or method is None or head.refusal is not None:
+            refusal = head.refusal or self._refusal(head, method)
+            if refusal is not None:
+                _refuse(stream, refusal)
+                return None
+            assert method is not None
+        if method.open_stream is not None:
+            return StreamCall(stream, head, self._threads, method.open_stream)
+        assert method.handle is not None
+        return UnaryCall(stream, head, self._threads, method.handle)
+
+    def _refusal(self, head: CallHead, method: Method | None) -> bytes | None:
+        """The answer to a call that no method gets."""
+        if method is None:
+            text = f"Method not found! There is no {head.path[:200]}"
+            return grpc_wire.trailers(GrpcStatus.UNIMPLEMENTED, text, is_alone=True)
+        missing = "" if self._guard is None else self._guard.missing(method.name, head)
+        if not missing:
+            return None
+        text = f"This protocol is restricted, expecting header '{missing}'"
+        return grpc_wire.trailers(GrpcStatus.UNAVAILABLE, text, is_alone=True)
+
+
+def _refuse(stream: Stream, refusal: Refusal) -> None:
+    if isinstance(refusal, bytes):
+        stream.end(refusal)
+    else:
+        stream.reset(refusal)
+
+
+def _limits(options: GrpcOptions) -> Http2Limits:
+    grace_s = options.max_connection_age_grace_s
+    return Http2Limits(
+        keepalive=KeepAliveLimits(
+            time_s=options.keepalive_time_ms / 1000,
+            timeout_s=options.keepalive_timeout_ms / 1000,
+            permit_without_calls=options.keepalive_permit_without_calls,
+            max_pings_without_data=options.max_pings_without_data,
+            min_recv_ping_interval_s=options.min_recv_ping_interval_ms / 1000,
+            max_ping_strikes=options.max_ping_strikes,
+            max_connection_age_s=options.max_connection_age_s,
+            max_connection_age_grace_s=None if grace_s is None else float(grace_s),
         )
-
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - name in the .proto
-        await _refuse_malformed(request, context)
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED, "Watch is not supported, poll Check instead"
-        )
+    )
 
 
-async def _refuse_malformed(request: object, context: Any) -> None:
+def _tls(options: GrpcOptions) -> ssl.SSLContext:
+    """Raises OSError naming the file that cannot be read, or holds no such thing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    certificate, key, root = options.server_cert, options.server_key, options.root_cert
+    assert certificate is not None
+    assert key is not None
+    for path in (certificate, key, root):
+        if path is not None:
+            path.open("rb").close()  # OpenSSL does not say which file is missing
     try:
-        refuse_malformed(request)
-    except InvalidArgumentError as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+        context.load_cert_chain(certificate, key)
+        if root is not None:
+            context.load_verify_locations(root)
+    except ssl.SSLError as error:
+        names = ", ".join(str(path) for path in (certificate, key, root) if path is not None)
+        raise OSError(f"no usable PEM certificate and key for gRPC in {names}: {error}") from error
+    if options.use_ssl_mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

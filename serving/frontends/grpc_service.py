@@ -1,6 +1,7 @@
 """Handlers of inference.GRPCInferenceService, message to message. Loop thread.
 
-A ServingError leaves a handler as the status of `serving.protocol.status` with its message.
+A ServingError leaves a handler as the status of `serving.protocol.status` with its message. Those
+that wait for something are coroutines; `methods` puts them all, and inference, into a table.
 Source: spec protocol_grpc.md B.
 """
 
@@ -9,80 +10,45 @@ Source: spec protocol_grpc.md B.
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
 import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
-from google.protobuf import json_format
-from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
+from google.protobuf import json_format, message_factory
 
 from serving.client_memory import ClientMemory, CudaRegion, SystemRegion
-from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
+from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.frontends import extensions
-from serving.frontends.grpc_parsing import refuse_malformed
+from serving.frontends.grpc_infer import ModelInfer
+from serving.frontends.grpc_methods import Method, unary
 from serving.frontends.grpc_stream import InferStream
-from serving.frontends.grpc_tracing import sampled
 from serving.protocol import v2_grpc
-from serving.protocol.parameters import forward_headers
-from serving.protocol.status import grpc_details, grpc_status
-from serving.response import InferenceResponse
+from serving.protocol.service_pb import pb
 
 if TYPE_CHECKING:
+    from serving.frontends.grpc_call import StreamCall
     from serving.server import ModelServer
     from serving.tracing.tracer import Tracer
 
-logger = logging.getLogger(__name__)
 
-Handler = Callable[["GrpcService", Any, Any], Awaitable[Any]]
+class GrpcService:
+    """One method for each of the service but the two that infer."""
 
-
-def _answers_errors(handler: Handler) -> Handler:
-    @functools.wraps(handler)
-    async def answer(self: GrpcService, request: Any, context: Any) -> Any:
-        try:
-            refuse_malformed(request)
-            return await handler(self, request, context)
-        except ServingError as error:
-            await context.abort(grpc_status(error.code), grpc_details(error.message))
-        except grpc.aio.AbortError:
-            raise
-        except Exception:
-            logger.exception("a gRPC handler failed unexpectedly method=%s", handler.__name__)
-            await context.abort(grpc.StatusCode.INTERNAL, "internal error, see the server's log")
-
-    return answer
-
-
-class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    def __init__(
-        self, server: ModelServer, memory: ClientMemory, tracer: Tracer, forward: str = ""
-    ) -> None:
-        """`forward`: pattern of the metadata that becomes request parameters."""
+    def __init__(self, server: ModelServer, memory: ClientMemory, tracer: Tracer) -> None:
         self._server = server
-        self._forward = re.compile(forward) if forward else None
         self._tracer = tracer
         self._memory = memory
         self._operations: set[asyncio.Task[None]] = set()
 
     # --- health and metadata ---------------------------------------------------------------
 
-    @_answers_errors
-    async def ServerLive(self, request: Any, context: Any) -> Any:
+    def ServerLive(self, request: Any) -> Any:
         return pb.ServerLiveResponse(live=self._server.is_live)
 
-    @_answers_errors
-    async def ServerReady(self, request: Any, context: Any) -> Any:
+    def ServerReady(self, request: Any) -> Any:
         return pb.ServerReadyResponse(ready=self._server.is_ready())
 
-    @_answers_errors
-    async def ModelReady(self, request: Any, context: Any) -> Any:
+    async def ModelReady(self, request: Any) -> Any:
         version = v2_grpc.parse_version(request.version, request.name)
         is_ready = self._server.is_model_ready(request.name, version)
         check = self._server.ready_check(request.name, version) if is_ready else None
@@ -90,86 +56,27 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             is_ready = await asyncio.shield(check)
         return pb.ModelReadyResponse(ready=is_ready)
 
-    @_answers_errors
-    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+    def ServerMetadata(self, request: Any) -> Any:
         return pb.ServerMetadataResponse(**self._server.server_metadata())
 
-    @_answers_errors
-    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+    def ModelMetadata(self, request: Any) -> Any:
         version = v2_grpc.parse_version(request.version, request.name)
         return pb.ModelMetadataResponse(**self._server.model_metadata(request.name, version))
 
-    @_answers_errors
-    async def ModelConfig(self, request: Any, context: Any) -> Any:
+    def ModelConfig(self, request: Any) -> Any:
         version = v2_grpc.parse_version(request.version, request.name)
         return pb.ModelConfigResponse(config=self._server.model_config(request.name, version))
 
-    @_answers_errors
-    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+    def ModelStatistics(self, request: Any) -> Any:
         version = v2_grpc.parse_version(request.version, request.name)
         rows = self._server.model_statistics(request.name, version)
         return json_format.ParseDict(
             {"model_stats": rows}, pb.ModelStatisticsResponse(), ignore_unknown_fields=True
         )
 
-    # --- inference -------------------------------------------------------------------------
-
-    @_answers_errors
-    async def ModelInfer(self, request: Any, context: Any) -> Any:
-        start_ns = time.monotonic_ns()
-        version = v2_grpc.parse_version(request.model_version, request.model_name)
-        model = self._server.receiver(request.model_name, version)
-        if model.spec.is_decoupled:
-            raise UnsupportedError(
-                f"model '{request.model_name}' is decoupled: it may send any number of responses, "
-                "which ModelInfer cannot carry; use ModelStreamInfer"
-            )
-        call = v2_grpc.decode_request(request, model.spec, version, self._memory)
-        if self._forward is not None:
-            forward_headers(call, self._forward, context.invocation_metadata() or ())
-        answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
-
-        def on_response(response: InferenceResponse) -> None:
-            if response.is_final and not answer.done():
-                answer.set_result(response)
-
-        call.on_response = on_response
-        trace = sampled(self._tracer, model.name, context) if self._tracer.is_on else None
-        if trace is not None:
-            call.trace = trace
-            trace.stamp("GRPC_WAITREAD_START", start_ns)
-            trace.stamp("GRPC_WAITREAD_END")
-        self._server.infer(call)
-        try:
-            response = await answer
-            if response.error is not None:
-                if trace is not None:
-                    trace.error = response.error.message
-                raise response.error
-            if trace is not None:
-                trace.stamp("GRPC_SEND_START")
-            return v2_grpc.encode_response(call, response, model.spec, model.labels_of)
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
-        finally:
-            if trace is not None:
-                trace.stamp("GRPC_SEND_END")
-                trace.end()
-
-    async def ModelStreamInfer(
-        self, requests: AsyncIterator[Any], context: Any
-    ) -> AsyncIterator[Any]:
-        stream = InferStream(self._server, requests, context, self._memory, self._tracer)
-        stream.forward = self._forward
-        async with aclosing(stream.responses()) as messages:
-            async for message in messages:
-                yield message
-
     # --- model repository ------------------------------------------------------------------
 
-    @_answers_errors
-    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+    def RepositoryIndex(self, request: Any) -> Any:
         _refuse_repository_name(request)
         message = pb.RepositoryIndexResponse()
         for entry in self._server.repository_index(ready_only=request.ready):
@@ -179,8 +86,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             )
         return message
 
-    @_answers_errors
-    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+    async def RepositoryModelLoad(self, request: Any) -> Any:
         _refuse_repository_name(request)
         config: str | None = None
         files: dict[str, bytes] = {}
@@ -200,8 +106,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         )
         return pb.RepositoryModelLoadResponse()
 
-    @_answers_errors
-    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+    async def RepositoryModelUnload(self, request: Any) -> Any:
         _refuse_repository_name(request)
         unload_dependents = False
         for name, value in request.parameters.items():
@@ -224,8 +129,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     # --- extensions ------------------------------------------------------------------------
 
-    @_answers_errors
-    async def LogSettings(self, request: Any, context: Any) -> Any:
+    def LogSettings(self, request: Any) -> Any:
         wanted: dict[str, object] = {}
         for name, value in request.settings.items():
             choice = value.WhichOneof("parameter_choice")
@@ -242,8 +146,7 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
                 target.string_param = setting
         return message
 
-    @_answers_errors
-    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+    def SystemSharedMemoryStatus(self, request: Any) -> Any:
         message = pb.SystemSharedMemoryStatusResponse()
         for region in self._memory.regions(SystemRegion, request.name):
             target = message.regions[region.name]
@@ -251,18 +154,15 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             target.offset, target.byte_size = region.offset, region.byte_size
         return message
 
-    @_answers_errors
-    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+    def SystemSharedMemoryRegister(self, request: Any) -> Any:
         self._memory.register(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
-    @_answers_errors
-    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+    def SystemSharedMemoryUnregister(self, request: Any) -> Any:
         self._memory.unregister(SystemRegion, request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
-    @_answers_errors
-    async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+    def CudaSharedMemoryStatus(self, request: Any) -> Any:
         message = pb.CudaSharedMemoryStatusResponse()
         for region in self._memory.regions(CudaRegion, request.name):
             target = message.regions[region.name]
@@ -270,19 +170,16 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             target.byte_size = region.byte_size
         return message
 
-    @_answers_errors
-    async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
         name, device = request.name, request.device_id
         await self._memory.register_cuda(name, request.raw_handle, device, request.byte_size)
         return pb.CudaSharedMemoryRegisterResponse()
 
-    @_answers_errors
-    async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+    def CudaSharedMemoryUnregister(self, request: Any) -> Any:
         self._memory.unregister(CudaRegion, request.name)
         return pb.CudaSharedMemoryUnregisterResponse()
 
-    @_answers_errors
-    async def TraceSetting(self, request: Any, context: Any) -> Any:
+    def TraceSetting(self, request: Any) -> Any:
         extensions.check_traced_model(self._server, request.model_name)
         if request.settings:
             wanted = {name: _trace_value(name, item) for name, item in request.settings.items()}
@@ -308,3 +205,28 @@ def _trace_value(name: str, item: Any) -> object:
 def _refuse_repository_name(request: Any) -> None:
     if request.repository_name:
         raise UnsupportedError("'repository_name' specification is not supported")
+
+
+DESCRIPTOR = pb.DESCRIPTOR
+_SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"]
+
+
+def methods(
+    server: ModelServer, memory: ClientMemory, tracer: Tracer, forward: str
+) -> dict[str, Method]:
+    """By path. `forward`: pattern of the metadata that becomes request parameters; "" for none."""
+    pattern = re.compile(forward) if forward else None
+    service = GrpcService(server, memory, tracer)
+
+    def open_stream(call: StreamCall) -> InferStream:
+        return InferStream(server, call, memory, tracer, pattern)
+
+    table = {
+        "ModelInfer": Method("ModelInfer", ModelInfer(server, memory, tracer, pattern)),
+        "ModelStreamInfer": Method("ModelStreamInfer", open_stream=open_stream),
+    }
+    for method in _SERVICE.methods:
+        if method.name not in table:
+            request = message_factory.GetMessageClass(method.input_type)
+            table[method.name] = unary(method.name, request, getattr(service, method.name))
+    return {f"/{_SERVICE.full_name}/{name}": method for name, method in table.items()}

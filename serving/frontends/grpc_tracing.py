@@ -5,19 +5,19 @@ Source: spec TRC-008.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving.tracing.context import read_context
 
 if TYPE_CHECKING:
+    from serving.frontends.grpc_head import CallHead
     from serving.tracing.trace import Trace
     from serving.tracing.tracer import Tracer
 
 
-def sampled(tracer: Tracer, model: str, context: Any) -> Trace | None:
+def sampled(tracer: Tracer, model: str, head: CallHead) -> Trace | None:
     """None when it is not its turn."""
     caller = None
     if tracer.is_telemetry:
-        metadata = dict(context.invocation_metadata() or ())
-        caller = read_context(metadata.get("traceparent"), metadata.get("tracestate"))
+        caller = read_context(head.value("traceparent") or None, head.value("tracestate") or None)
     return tracer.sample(model, caller)

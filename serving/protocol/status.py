@@ -5,12 +5,32 @@ Pure functions, entered by any thread. Source: spec protocol_http.md A, protocol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import enum
 
 from serving.errors import ErrorCode
 
-if TYPE_CHECKING:
-    import grpc
+
+class GrpcStatus(enum.IntEnum):
+    """Status codes of gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
 
 _HTTP: dict[ErrorCode, int] = {
     ErrorCode.UNKNOWN: 400,
@@ -23,15 +43,15 @@ _HTTP: dict[ErrorCode, int] = {
     ErrorCode.CANCELLED: 400,
 }
 
-_GRPC: dict[ErrorCode, str] = {
-    ErrorCode.UNKNOWN: "UNKNOWN",
-    ErrorCode.INTERNAL: "INTERNAL",
-    ErrorCode.NOT_FOUND: "NOT_FOUND",
-    ErrorCode.INVALID_ARG: "INVALID_ARGUMENT",
-    ErrorCode.UNAVAILABLE: "UNAVAILABLE",
-    ErrorCode.UNSUPPORTED: "UNIMPLEMENTED",
-    ErrorCode.ALREADY_EXISTS: "ALREADY_EXISTS",
-    ErrorCode.CANCELLED: "CANCELLED",
+_GRPC: dict[ErrorCode, GrpcStatus] = {
+    ErrorCode.UNKNOWN: GrpcStatus.UNKNOWN,
+    ErrorCode.INTERNAL: GrpcStatus.INTERNAL,
+    ErrorCode.NOT_FOUND: GrpcStatus.NOT_FOUND,
+    ErrorCode.INVALID_ARG: GrpcStatus.INVALID_ARGUMENT,
+    ErrorCode.UNAVAILABLE: GrpcStatus.UNAVAILABLE,
+    ErrorCode.UNSUPPORTED: GrpcStatus.UNIMPLEMENTED,
+    ErrorCode.ALREADY_EXISTS: GrpcStatus.ALREADY_EXISTS,
+    ErrorCode.CANCELLED: GrpcStatus.CANCELLED,
 }
 
 _MAX_DETAILS_BYTES = 6144
@@ -42,10 +62,8 @@ def http_status(code: ErrorCode) -> int:
     return _HTTP[code]
 
 
-def grpc_status(code: ErrorCode) -> grpc.StatusCode:
-    import grpc  # the console imports this module and has no use for grpc's 100 ms and threads
-
-    return grpc.StatusCode[_GRPC[code]]
+def grpc_status(code: ErrorCode) -> GrpcStatus:
+    return _GRPC[code]
 
 
 def grpc_details(message: str) -> str:

@@ -1,27 +1,24 @@
-"""ModelInferRequest to InferenceRequest, InferenceResponse to ModelInferResponse.
+"""ModelInferRequest to InferenceRequest; the way back is `v2_grpc_encode`.
 
 Pure; loop thread. Source: spec protocol_grpc.md C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.grpc import service_pb2
 
 from serving.client_memory import ClientMemory, RegionPart
 from serving.config.decode import ModelSpec
-from serving.datatypes import BY_NAME, DataType, bytes_from_array, element_count
+from serving.datatypes import BY_NAME, DataType, element_count
 from serving.errors import InvalidArgumentError, NotFoundError
 from serving.protocol import v2_binary
-from serving.protocol.classification import classify
-from serving.protocol.parameters import INT64_MAX, apply_parameter, version_number
+from serving.protocol.parameters import apply_parameter, version_number
 from serving.protocol.tensor_counts import check_tensor_counts
+from serving.protocol.v2_grpc_split import Bytes, SplitRequest
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
-from serving.response import InferenceResponse, ParameterValue
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -38,7 +35,6 @@ _CONTENTS = {
     "BYTES": "bytes_contents",
 }
 _REGION = "shared_memory_region"
-_PLAIN = RequestedOutput("")
 _ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
 
 
@@ -55,14 +51,15 @@ def parse_version(text: str, model: str) -> int:
 
 
 def decode_request(
-    message: Any, spec: ModelSpec, version: int, memory: ClientMemory
+    split: SplitRequest, spec: ModelSpec, version: int, memory: ClientMemory
 ) -> InferenceRequest:
-    """Build the request; arrays are views of `raw_input_contents`, or read from `memory`.
+    """Build the request; arrays are views of its raw contents, or read from `memory`.
 
     Raises: InvalidArgumentError, UnsupportedError, NotFoundError.
     """
+    message = split.message
     check_tensor_counts(len(message.inputs), len(message.outputs), spec)
-    request = InferenceRequest(spec.name, version, message.id)
+    request = InferenceRequest(spec.name, version, split.id)
     for name, value in message.parameters.items():
         if name == _ENABLE_EMPTY_FINAL:
             if value.WhichOneof("parameter_choice") != "bool_param":
@@ -70,7 +67,7 @@ def decode_request(
             request.parameters[name] = value.bool_param
         else:
             apply_parameter(request, name, _parameter(name, value))
-    raw = message.raw_input_contents
+    raw = split.raw
     carried = sum(_REGION not in item.parameters for item in message.inputs)
     if raw and len(raw) != carried:
         raise InvalidArgumentError(
@@ -84,7 +81,7 @@ def decode_request(
                 f"input '{item.name}' already exists in request for model '{spec.name}'"
             )
         tensor = f"input '{item.name}' of model '{spec.name}'"
-        data: bytes | bytearray | None
+        data: Bytes | bytearray | None
         if (part := _region_part(item.parameters, tensor, memory)) is None:
             data = next(contents) if raw else None
         elif item.HasField("contents"):
@@ -118,7 +115,7 @@ def _parameter(name: str, value: Any) -> object:
     return getattr(value, choice)
 
 
-def _input(item: Any, raw: bytes | bytearray | None, tensor: str) -> InputTensor:
+def _input(item: Any, raw: Bytes | bytearray | None, tensor: str) -> InputTensor:
     datatype = BY_NAME.get(item.datatype)
     if datatype is None:
         raise InvalidArgumentError(
@@ -189,47 +186,3 @@ def _output(item: Any, memory: ClientMemory) -> RequestedOutput:
         output.classification_count = classification.int64_param
     output.buffer = _region_part(item.parameters, where, memory)
     return output
-
-
-def encode_response(
-    request: InferenceRequest,
-    response: InferenceResponse,
-    spec: ModelSpec,
-    labels_of: Callable[[str], Sequence[str]],
-) -> Any:
-    """A ModelInferResponse of a response without error. Raises InvalidArgumentError."""
-    wanted = {item.name: item for item in request.requested_outputs}
-    message = service_pb2.ModelInferResponse(
-        model_name=response.model_name, model_version=str(response.model_version), id=response.id
-    )
-    for name, value in response.parameters.items():
-        set_parameter(message.parameters[name], value)
-    for tensor in response.outputs:
-        output = wanted.get(tensor.name, _PLAIN)
-        if output.classification_count:
-            tensor = classify(
-                tensor,
-                output.classification_count,
-                labels_of(tensor.name),
-                has_batch_axis=spec.has_batch_axis,
-            )
-        message.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=tensor.shape)
-        raw = bytes_from_array(tensor.array, tensor.datatype)
-        if output.buffer is not None:
-            output.buffer.write(raw, tensor.name)
-            raw = b""  # clients count the entries
-        message.raw_output_contents.append(bytes(raw))
-    return message
-
-
-def set_parameter(message: Any, value: ParameterValue) -> None:
-    if isinstance(value, bool):
-        message.bool_param = value
-    elif isinstance(value, int) and value > INT64_MAX:  # a sequence id has all 64 bits
-        message.uint64_param = value
-    elif isinstance(value, int):
-        message.int64_param = value
-    elif isinstance(value, float):
-        message.double_param = value
-    else:
-        message.string_param = value

