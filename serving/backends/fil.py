@@ -133,6 +133,7 @@ class _TreeInstance(TensorInstance):
             raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
         if not len(rows):
             raise BackendError(f"model '{self._spec.name}' was given no rows")
+        rows = np.require(rows, requirements=("C", "A"))
         scores = self._predict(self._model, rows, nthread=self._threads(len(rows)))
         values = self._form(scores).astype(self._dtype, copy=False)
         # FIL drops dimensions of one element: a score or a label for each row is a flat tensor.
@@ -179,7 +180,8 @@ def _check(spec: ModelSpec, trees: TreeSignature, parameters: TreeParameters) ->
                 "config: trees take and give TYPE_FP32 or TYPE_FP64"
             )
     dims = given.dims if given.reshape is None else given.reshape
-    if dims[-1:] not in ((-1,), (trees.features,)) or (spec.has_batch_axis and len(dims) > 1):
+    rank = 1 if spec.has_batch_axis else 2
+    if dims[-1:] not in ((-1,), (trees.features,)) or len(dims) > rank:
         raise InvalidArgumentError(
             f"input '{INPUT}' of model '{spec.name}' has dims {list(dims)} in the config, and the "
             f"model was trained on {trees.features} features: write dims: [{trees.features}]"

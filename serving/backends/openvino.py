@@ -134,12 +134,8 @@ class _OpenVinoInstance(TensorInstance):
     def __init__(self, context: ModelContext, compiled: Any, settings: OpenVinoSettings) -> None:
         super().__init__(context)
         self._request = compiled.create_infer_request()
-        self._inputs = {
-            name: i for i, port in enumerate(compiled.inputs) for name in names_of(port)
-        }
-        self._results = {
-            name: i for i, port in enumerate(compiled.outputs) for name in names_of(port)
-        }
+        self._inputs = _places(compiled.inputs)
+        self._results = _places(compiled.outputs)
         spec = context.spec
         self._ranks = {
             name: compiled.inputs[self._inputs[name]].partial_shape.rank
@@ -226,7 +222,7 @@ def _read(core: Any, path: Path) -> Any:
                 f"'{path}' is of no kind that the openvino backend reads: model.xml (with "
                 "model.bin), .onnx or .tflite"
             )
-        elif path.read_bytes()[4:8] != _TFLITE_MARK:
+        elif not _is_tflite(path):
             raise InvalidArgumentError(f"'{path}' is not a TensorFlow Lite model")
     except InvalidArgumentError as error:
         cause = error.message.replace(str(path), path.name)
@@ -236,6 +232,11 @@ def _read(core: Any, path: Path) -> Any:
     except Exception as error:
         cause = cause_of(error).replace(str(path), path.name)
         raise ModelLoadError(f"openvino cannot load {file}: {cause}") from error
+
+
+def _is_tflite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(8)[4:] == _TFLITE_MARK
 
 
 def _places(ports: Sequence[Any]) -> dict[str, int]:

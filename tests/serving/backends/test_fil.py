@@ -149,6 +149,19 @@ async def test_a_model_without_batching_takes_rows_or_one_row(tmp_path):
     np.testing.assert_allclose(row, scores[0], rtol=TOLERANCE)
 
 
+async def test_unaligned_request_bytes_are_served(tmp_path):
+    copy("xgboost_three", "xgboost.json", tmp_path / "1")
+    model = await load(config("xgboost_json"), tmp_path)
+    x, scores = recorded("xgboost_three")
+    body = b"x" + x.astype(np.float32).tobytes()
+    sent = np.frombuffer(memoryview(body)[1:], np.float32).reshape(x.shape)
+
+    outputs = await outputs_of(model, {"input__0": sent})
+
+    assert outputs["output__0"].tolist() == np.argmax(scores, axis=1).tolist()
+    await model.drain_and_close()
+
+
 async def test_requests_in_one_batch_each_get_their_own_rows(tmp_path):
     copy("xgboost_three", "xgboost.json", tmp_path / "1")
     model = await load(config("xgboost_json") + "dynamic_batching {}", tmp_path)
@@ -201,6 +214,7 @@ async def test_parameters_of_the_gpu_are_taken_without_effect_and_said_so(tmp_pa
             "contradict each other",
         ),
         (config("xgboost_json", features="6"), "trained on 5 features: write dims: [5]"),
+        (config("xgboost_json", features="2, 5"), "has dims [2, 5] in the config"),
         (config("xgboost_json", "2"), "gives the number of a class: write dims: [1]"),
         (
             config("xgboost_json", "2", predict_proba="1"),
