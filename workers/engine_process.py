@@ -99,9 +99,9 @@ def config_text(name: str, built: BuiltEngine) -> str:
     """A config.pbtxt for the engine: its inputs, outputs and batch size, every profile in use."""
     config = pb.ModelConfig(name=name, platform="tensorrt_plan", backend="tensorrt")
     complete(config, built.signature)
-    group = config.instance_group.add(kind=pb.ModelInstanceGroup.KIND_GPU, count=1)
     profiles = built.signature.profiles
     if len(profiles) > 1:
+        group = config.instance_group.add()
         group.profile.extend(str(item.number) for item in profiles)
     return to_pbtxt(config)
 

@@ -73,6 +73,15 @@ def _check_gpus(report: Report, path: str, label: str, group: pb.ModelInstanceGr
     count = report.available.gpu_count
     if count is None:
         return
+    if count == 0 and report.is_tensorrt:
+        report.error(
+            f"{path}.kind",
+            f"{label} has kind KIND_GPU but no GPUs are available",
+            "a TensorRT engine runs on GPUs only: serve it where there is one, or serve its ONNX "
+            "file with onnxruntime",
+            code="VAL-52",
+        )
+        return
     if count == 0:
         report.error(
             f"{path}.kind",

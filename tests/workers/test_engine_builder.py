@@ -263,8 +263,8 @@ def test_an_order_that_cannot_be_is_refused_with_what_can(fields, words):
 
 def test_a_worker_builds_when_the_console_asks(start_worker, client, root):
     """From the client through Celery, the worker and Redis, and back."""
-    worker = start_worker()
-    worker.wait_for("ready")
+    start_worker()
+    wait_until_blocking(lambda: (info := client.worker("w1")) and info.state == "ready", 30)
     client.build_engine("w1", order_of())
 
     def progress() -> EngineProgress | None:

@@ -28,7 +28,7 @@ from serving.backends.tensorrt.options import (
 )
 from serving.backends.tensorrt.plan_header import PlanHeader
 from serving.config.decode import InstanceGroup, InstanceKind
-from serving.errors import InvalidArgumentError
+from serving.errors import InvalidArgumentError, UnavailableError
 
 
 class TensorRTBackend(Backend):
@@ -126,7 +126,12 @@ def _opened(context: ModelContext) -> TensorRTModel:
     plan_header.check_version(
         header, runtime.version, file, is_version_compatible=settings.is_version_compatible
     )
-    cuda_runtime.driver()
+    try:
+        cuda_runtime.driver()
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{error.message}, or serve the model's ONNX file with the onnxruntime backend"
+        ) from error
     return TensorRTModel(context, path, settings, runtime, header)
 
 

@@ -151,7 +151,7 @@ def _require_device(runtime: Library) -> None:
     except UnavailableError as error:
         hint = ""
         if runtime.name == TENSORRT_RTX:
-            hint = "; or say the compute capability to build for, which takes no GPU, e.g. 8.9"
+            hint = ", or say the compute capability to build for, which takes no GPU: e.g. 8.9"
         raise UnavailableError(f"{error.message}{hint}") from error
 
 

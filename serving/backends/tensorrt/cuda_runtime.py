@@ -23,10 +23,7 @@ from numpy.typing import NDArray
 from serving.errors import BackendError, UnavailableError
 
 LIBRARY = "libcuda.so.1"
-HINT = (
-    "install the NVIDIA driver (in a container: start it with --gpus all), or serve the model's "
-    "ONNX file with the onnxruntime backend"
-)
+HINT = "install the NVIDIA driver (in a container: start it with --gpus all)"
 _OUT_OF_MEMORY = 2
 _MAJOR, _MINOR = 75, 76
 _NON_BLOCKING = 1

@@ -187,6 +187,16 @@ def test_rules_about_instance_groups(code, body, gpus, words):
     assert words in error.message
 
 
+def test_an_engine_of_tensorrt_is_not_sent_to_the_cpu():
+    """VAL-52: it could not run there either."""
+    text = f'backend: "tensorrt" {IO} instance_group {{ kind: KIND_GPU }}'
+    error = the_error(text, available=Available(gpu_count=0))
+
+    assert error.code == "VAL-52"
+    assert "KIND_CPU" not in f"{error.message} {error.hint}"
+    assert "onnxruntime" in error.hint
+
+
 def test_gpus_are_not_judged_where_their_number_is_unknown():
     assert errors_of(findings_of(group("kind: KIND_GPU gpus: 7"))) == []
 

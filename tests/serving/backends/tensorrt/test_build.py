@@ -141,7 +141,7 @@ def test_building_for_the_gpu_that_is_there_takes_one(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda_runtime, "_driver", None)
     monkeypatch.setattr(cuda_runtime, "LIBRARY", "libcuda_that_is_not_there.so.1")
     onnx = onnx_files.write_identity(tmp_path)
-    with pytest.raises(UnavailableError, match="or say the compute capability to build for"):
+    with pytest.raises(UnavailableError, match="or say the compute capability to build for, which"):
         build(onnx, options({"X": ROWS}, capabilities=()), Progress(silent))
 
 
