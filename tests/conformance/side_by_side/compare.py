@@ -22,7 +22,7 @@ from tests.conformance.side_by_side.scenario import SCENARIOS, Scenario, outcome
 Outcomes = dict[str, dict[str, Any]]
 RECORDED = DATA / "recorded.json"
 KNOWN = Path(__file__).parents[1] / "known_scheduler_differences.toml"
-_LANES = 4
+_LANES = 8
 
 
 def scenarios(only: str = "") -> list[Scenario]:
