@@ -65,6 +65,16 @@ def memory_in_use(index: int) -> float | None:
     return memory.used / memory.total if memory is not None and memory.total else None
 
 
+def memory_used_bytes(index: int) -> int | None:
+    """What all processes together have of a device's memory; None where nobody knows."""
+    nvml = _nvml()
+    if nvml is None:
+        return None
+    handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle) if handle is not None else None
+    return int(memory.used) if memory is not None else None
+
+
 @cache
 def _nvml() -> Any:
     """The initialised library, or None."""

@@ -287,7 +287,7 @@ class WorkerHost:
                 model=row.name,
                 version=row.version,
                 state=row.state,
-                reason=row.reason,
+                reason="; ".join(filter(None, (row.reason, entry.note))),
             )
         )
 

@@ -20,6 +20,7 @@ from serving.instance.base import Batch, deliver, finish
 from serving.instance.burst import BurstLimit, stamp
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
+from serving.instance.gpu_use import GpuUse
 from serving.instance.limits import ProcessLimits
 from serving.instance.link import InstanceLink, load_message, plan_of
 from serving.instance.restart import RestartCounter
@@ -62,6 +63,8 @@ class ProcessHost:
         self._context = context
         self._load = load_message(context, backend_name, placement)
         self._plan = plan_of(context, placement)
+        self.gpu_use = GpuUse.of(placement)
+        """For the events of a load and of an unload."""
         self._cpu_cores = placement.cpu_cores
         self._services = services
         self._clock = services.clock
@@ -104,7 +107,12 @@ class ProcessHost:
         return None if self._link is None else self._link.pid
 
     async def start(self) -> None:
+        use = self.gpu_use
+        if use is not None:
+            use.before_start = use.now()
         await self._start_link()
+        if use is not None:
+            use.after_start = use.now()
         self._set_state(_State.READY, "")
 
     @property
@@ -157,15 +165,20 @@ class ProcessHost:
         link = self._link
         if link is None:
             return
+        use = self.gpu_use
         try:
             if was_busy:
                 await self._running.drained()
+            if use is not None:
+                use.before_end = use.now()
             await link.stop(self._limits.finalize_s)
         except asyncio.CancelledError:
             self._services.metrics.leave(self)
             link.kill()  # a second stop waits until it is gone
             self._fail_running(BackendError(f"{self._where} was stopped"))
             raise
+        if use is not None:
+            use.after_end = use.now()
         self._link = None
         self._services.metrics.leave(self)
         self._fail_running(BackendError(f"{self._where} was stopped"))

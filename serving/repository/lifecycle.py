@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from serving.errors import NotFoundError, UnavailableError
+from serving.instance import gpu_use
 from serving.repository.sequence_holders import SequenceHolders
 from serving.repository.states import UNLOADED, IndexEntry, VersionState, is_unloaded, left_running
 
@@ -25,6 +26,8 @@ class VersionRecord:
     reason: str = ""
     model: Model | None = None
     """What serves (READY) or drains (UNLOADING); None otherwise."""
+    note: str = ""
+    """See `IndexEntry.note`."""
 
 
 class Lifecycle:
@@ -195,7 +198,8 @@ class Lifecycle:
         ready.update(models)
         self._choose_default(name)
         for version, model in sorted(models.items()):
-            self._set(name, version, VersionState.READY, model=model)
+            note = gpu_use.started(model.hosts)
+            self._set(name, version, VersionState.READY, model=model, note=note)
         return replaced
 
     def note_change(self, name: str, version: int) -> None:
@@ -247,7 +251,8 @@ class Lifecycle:
         if record is not None and record.model is model:
             left = model.left_running
             reason = left_running(left) if left else record.reason or UNLOADED
-            self._set(name, version, VersionState.UNAVAILABLE, reason)
+            note = gpu_use.ended(model.hosts)
+            self._set(name, version, VersionState.UNAVAILABLE, reason, note=note)
 
     def clear_failure(self, name: str) -> None:
         """Nobody wants the model any more: an old failure is no longer a fault."""
@@ -272,10 +277,11 @@ class Lifecycle:
         reason: str = "",
         *,
         model: Model | None = None,
+        note: str = "",
     ) -> None:
         records = self._records.setdefault(name, {})
         before = records.get(version)
-        record = VersionRecord(version, state, reason, model)
+        record = VersionRecord(version, state, reason, model, note)
         records[version] = record
         if before is None or before != record:
             self._on_change(self._entry(name, record))
@@ -301,6 +307,7 @@ class Lifecycle:
             model.spec.backend or model.spec.platform if model is not None else "",
             model.instance_count if model is not None else 0,
             self.namespace,
+            record.note,
         )
 
 

@@ -51,3 +51,5 @@ class IndexEntry:
     instances: int = 0
     namespace: str = ""
     """The repository, where --model-namespacing is on."""
+    note: str = ""
+    """What the change of state has done beside, for whoever hears of it: no part of the index."""
