@@ -131,12 +131,12 @@ class Pt2Model(LoadedModel):
         try:
             if isinstance(self._signature, CompiledProgram):
                 machine.check_metadata(self._signature.metadata)
-            else:
-                for name, kind in self._signature.unsupported.items():
-                    raise InvalidArgumentError(
-                        f"'{name}' is a {kind}, which no request can carry: export the model with "
-                        "plain tensors"
-                    )
+            elif self._signature.unsupported:
+                name, kind = next(iter(self._signature.unsupported.items()))
+                raise InvalidArgumentError(
+                    f"'{name}' is a {kind}, which no request can carry: export the model with "
+                    "plain tensors"
+                )
             if call_spec is None:
                 return  # seen once it is loaded
             plan = plan_call(spec, call_spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,24 @@ async def test_code_for_another_cpu_is_refused(compiled, monkeypatch):
 
     with pytest.raises(ServingError, match="it was compiled for a CPU with .* this one lacks"):
         await load(NET_CONFIG, compiled / "net")
+
+
+async def test_an_archive_without_its_source_is_served_with_a_warning(compiled, tmp_path, caplog):
+    """PT-09: then the loaded code tells the names, and nothing tells shapes."""
+    (tmp_path / "1").mkdir()
+    with (
+        zipfile.ZipFile(compiled / "net" / "1" / "model.pt2") as source,
+        zipfile.ZipFile(tmp_path / "1" / "model.pt2", "w") as target,
+    ):
+        for name in source.namelist():
+            if not name.endswith(".cpp"):
+                target.writestr(name, source.read(name))
+
+    await pt2_checks.check_batches(tmp_path)
+
+    assert "1/model.pt2 does not tell which shapes its code takes" in caplog.text
+    with pytest.raises(ServingError, match="input 'mask' names none of its tensors"):
+        await load(NET_CONFIG.replace("INPUT__1", "mask"), tmp_path)
 
 
 async def test_an_output_of_another_type_than_the_config_says_is_told(compiled):
