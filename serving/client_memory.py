@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from serving.cuda_driver import CudaError
+from serving.cuda_library import CudaError
 from serving.cuda_memory import CudaMemory, CudaOpener, check_registration
 from serving.errors import (
     AlreadyExistsError,

@@ -14,29 +14,17 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Iterator
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-LIBRARY = "libcuda.so.1"
+from serving.cuda_library import LIBRARY, CudaLibrary
+
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
 _NON_BLOCKING = 1
-_OUT_OF_MEMORY = 2
-
-
-class CudaError(Exception):
-    """A call of the driver failed; the text says which and why."""
-
-    def __init__(self, text: str, code: int = -1) -> None:
-        super().__init__(text)
-        self.is_out_of_memory = code == _OUT_OF_MEMORY
-
-
-class NoCudaError(Exception):
-    """There is no driver, or no device; the text says which."""
 
 
 class _Handle(ctypes.Structure):
@@ -46,9 +34,6 @@ class _Handle(ctypes.Structure):
 
 
 _PROTOTYPES: dict[str, list[Any]] = {
-    "cuInit": [c_uint],
-    "cuGetErrorString": [c_int, POINTER(c_char_p)],
-    "cuDeviceGetCount": [POINTER(c_int)],
     "cuDeviceGet": [POINTER(c_int), c_int],
     "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
     "cuCtxPushCurrent_v2": [c_void_p],
@@ -61,7 +46,6 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
     "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
 }
-"""Arguments; every function returns a CUresult, 0 for success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +59,11 @@ class CudaDriver:
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Raises NoCudaError."""
-        try:
-            self._library = ctypes.CDLL(library)
-            for name, arguments in _PROTOTYPES.items():
-                function = getattr(self._library, name)
-                function.argtypes = arguments
-                function.restype = c_int
-        except (OSError, AttributeError) as error:
-            raise NoCudaError(f"the CUDA driver cannot be loaded ({error})") from error
+        cuda = CudaLibrary(_PROTOTYPES, library)
+        self._call = cuda.call
+        self.device_count = cuda.device_count
         self._lock = threading.Lock()
         self._devices: dict[int, _Device] = {}
-        count = c_int()
-        try:
-            self._call("cuInit", 0)
-            self._call("cuDeviceGetCount", byref(count))
-        except CudaError as error:
-            raise NoCudaError(f"the CUDA driver finds no device ({error})") from error
-        self.device_count = count.value
-        if not self.device_count:
-            raise NoCudaError("the CUDA driver finds no device")
 
     def open(self, device: int, handle: bytes) -> int:
         """The address at which the memory is to be found here; `close` it once for each `open`.
@@ -163,11 +133,3 @@ class CudaDriver:
         finally:
             self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
         return _Device(context, stream)
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            text = c_char_p()
-            self._library.cuGetErrorString(code, byref(text))
-            reason = text.value.decode() if text.value else f"error {code}"
-            raise CudaError(f"{name}: {reason}", code)

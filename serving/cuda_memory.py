@@ -13,8 +13,9 @@ import logging
 import threading
 import weakref
 
-from serving import cuda_driver
-from serving.cuda_driver import HANDLE_SIZE, CudaDriver, CudaError, NoCudaError
+from serving import cuda_library
+from serving.cuda_driver import HANDLE_SIZE, CudaDriver
+from serving.cuda_library import CudaError, NoCudaError
 from serving.errors import InvalidArgumentError, UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class CudaOpener:
         with self._lock:
             if self._driver is None:
                 try:
-                    self._driver = CudaDriver(cuda_driver.LIBRARY)
+                    self._driver = CudaDriver(cuda_library.LIBRARY)
                 except NoCudaError as error:
                     raise InvalidArgumentError(
                         f"failed to register CUDA shared memory region '{name}', GPUs not "

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serving import cuda_driver
+from serving import cuda_library
 from serving.client_memory import ClientMemory, CudaRegion, SystemRegion
 from serving.cuda_memory import decode_handle
 from serving.errors import (
@@ -34,7 +34,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(cuda_driver, "LIBRARY", str(built))
+    monkeypatch.setattr(cuda_library, "LIBRARY", str(built))
     library = ctypes.CDLL(str(built))
     yield library
     library.fake_devices(1)
@@ -184,12 +184,12 @@ async def test_without_a_driver_or_a_device_it_says_what_is_missing(
     with pytest.raises(InvalidArgumentError, match="GPUs not supported: .* finds no device"):
         await memory.register_cuda("c", handle_of(buffer), 0, 64)
 
-    monkeypatch.setattr(cuda_driver, "LIBRARY", "libnone.so.1")
+    monkeypatch.setattr(cuda_library, "LIBRARY", "libnone.so.1")
     with pytest.raises(InvalidArgumentError, match="libnone.so.1: .*nvidia-smi"):
         await memory.register_cuda("c", handle_of(buffer), 0, 64)
 
     library.fake_devices(1)
-    monkeypatch.setattr(cuda_driver, "LIBRARY", library._name)
+    monkeypatch.setattr(cuda_library, "LIBRARY", library._name)
     await memory.register_cuda("c", handle_of(buffer), 0, 64)  # looked for anew each time
     memory.unregister(CudaRegion)
 

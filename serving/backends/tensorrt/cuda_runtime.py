@@ -1,8 +1,7 @@
-"""CUDA memory, streams, events and graphs, through the driver's own library and ctypes.
+"""CUDA memory, streams, events and graphs, through the driver's own library.
 
-`libcuda.so.1` comes with the driver, so nothing needs to be installed, and a machine without it has
-no GPU to talk to. Its streams and addresses are those of the CUDA runtime that TensorRT uses: both
-work in the primary context of a device. ctypes releases the GIL in every call. Load threads and
+It comes with the driver, so nothing needs to be installed. Its streams and addresses are those of
+the CUDA runtime that TensorRT uses: both work in the primary context of a device. Load threads and
 instances enter; a `Device` may be shared, a `Stream` belongs to one thread. Every call is checked.
 """
 
@@ -12,29 +11,26 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import cuda_library
+from serving.cuda_library import CudaError, CudaLibrary, NoCudaError
 from serving.errors import BackendError, UnavailableError
 
-LIBRARY = "libcuda.so.1"
 HINT = "install the NVIDIA driver (in a container: start it with --gpus all)"
-_OUT_OF_MEMORY = 2
 _MAJOR, _MINOR = 75, 76
 _NON_BLOCKING = 1
 _EVENT_FLAGS = 2  # no timing
 _BLOCKING_SYNC = 1
 _CAPTURE_THREAD_LOCAL = 1
 
-_SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,),
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuDriverGetVersion": (c_void_p,),
-    "cuDeviceGetCount": (c_void_p,),
     "cuDeviceGet": (c_void_p, c_int),
     "cuDeviceGetName": (c_void_p, c_int, c_int),
     "cuDeviceGetAttribute": (c_void_p, c_int, c_int),
@@ -62,16 +58,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphExecDestroy": (c_void_p,),
     "cuGraphDestroy": (c_void_p,),
-    "cuGetErrorString": (c_int, c_void_p),
 }
 
 
-class CudaError(BackendError):
-    """A call of the driver failed; `result` is its CUresult."""
+class DeviceError(BackendError):
+    """A call of the driver failed."""
 
-    def __init__(self, message: str, result: int) -> None:
+    def __init__(self, message: str, *, is_out_of_memory: bool = False) -> None:
         super().__init__(message)
-        self.result = result
+        self.is_out_of_memory = is_out_of_memory
 
 
 class CudaDriver:
@@ -80,41 +75,23 @@ class CudaDriver:
     def __init__(self, library: str) -> None:
         """Raises: UnavailableError where there is no driver, or one without devices."""
         try:
-            self._library = ctypes.CDLL(library)
-        except OSError as error:
+            self._cuda = CudaLibrary(_PROTOTYPES, library)
+        except NoCudaError as error:
             raise UnavailableError(
-                f"TensorRT needs an NVIDIA GPU and its driver, and there is no driver here "
-                f"({Path(library).name} cannot be loaded): {HINT}"
+                f"TensorRT needs an NVIDIA GPU and its driver, and {error}: {HINT}"
             ) from error
-        self._calls: dict[str, Callable[..., int]] = {}
+        self.device_count = self._cuda.device_count
+        self.try_call = self._cuda.attempt
+        """For steps back: the code instead of an error."""
         self._devices: dict[int, Device] = {}
         self._lock = threading.Lock()
-        for name, types in _SIGNATURES.items():
-            try:
-                function = getattr(self._library, name)
-            except AttributeError:
-                raise UnavailableError(
-                    f"the NVIDIA driver is too old for TensorRT, it has no {name}: update it"
-                ) from None
-            function.argtypes, function.restype = types, c_int
-            self._calls[name] = function
-        try:
-            self("cuInit", 0)
-            self.device_count = self._int("cuDeviceGetCount")
-        except CudaError as error:
-            raise UnavailableError(f"the NVIDIA driver does not start ({error}): {HINT}") from error
-        if not self.device_count:
-            raise UnavailableError(f"the NVIDIA driver knows no GPU that may be used here: {HINT}")
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Raises: CudaError in the driver's words."""
-        code = self._calls[name](*arguments)
-        if code:
-            raise CudaError(f"{name} failed: {self._words(code)}", code)
-
-    def try_call(self, name: str, *arguments: Any) -> int:
-        """For steps back: the code instead of an error."""
-        return self._calls[name](*arguments)
+        """Raises: DeviceError in the driver's words."""
+        try:
+            self._cuda.call(name, *arguments)
+        except CudaError as error:
+            raise DeviceError(str(error), is_out_of_memory=error.is_out_of_memory) from error
 
     def new(self, name: str, *arguments: Any) -> int:
         """The handle or address that a call makes: its first parameter."""
@@ -154,11 +131,6 @@ class CudaDriver:
         self("cuDeviceGetName", buffer, len(buffer), handle)
         return buffer.value.decode(errors="replace")
 
-    def _words(self, code: int) -> str:
-        text = c_char_p()
-        self._calls["cuGetErrorString"](code, byref(text))
-        return f"{(text.value or b'unknown error').decode(errors='replace')} (CUDA error {code})"
-
 
 _driver: CudaDriver | None = None
 _driver_lock = threading.Lock()
@@ -171,7 +143,7 @@ def driver() -> CudaDriver:
         if _driver is None:
             # As NVML counts devices, and the config; the driver alone begins with the fastest.
             os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            _driver = CudaDriver(LIBRARY)
+            _driver = CudaDriver(cuda_library.LIBRARY)
         return _driver
 
 
@@ -213,8 +185,8 @@ class DeviceBuffer:
         self.size = max(1, size)
         try:
             self.address = cuda.new("cuMemAlloc_v2", self.size)
-        except CudaError as error:
-            if error.result != _OUT_OF_MEMORY:
+        except DeviceError as error:
+            if not error.is_out_of_memory:
                 raise
             raise BackendError(
                 f"the GPU has no {self.size} bytes left for {what}: unload another model, lower "
@@ -314,7 +286,7 @@ class Graph:
         finally:
             code = cuda.try_call("cuStreamEndCapture", stream.handle, byref(graph))
         if code or not graph.value:
-            raise CudaError(f"the CUDA graph could not be recorded (CUDA error {code})", code)
+            raise DeviceError(f"the CUDA graph could not be recorded (CUDA error {code})")
         try:
             return cls(cuda, cuda.new("cuGraphInstantiateWithFlags", graph, 0))
         finally:

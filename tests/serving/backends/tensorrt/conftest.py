@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from serving import cuda_library
 from serving.backends.tensorrt import cuda_runtime
 from serving.backends.tensorrt.build import BuildOptions, BuiltEngine, Progress, build
 from serving.backends.tensorrt.cuda_runtime import CudaDriver, Device
@@ -27,7 +28,7 @@ def built_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake_driver(built_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """In place of the machine's own; nothing of it may be left when the test is over."""
     monkeypatch.setattr(cuda_runtime, "_driver", None)
-    monkeypatch.setattr(cuda_runtime, "LIBRARY", str(built_driver))
+    monkeypatch.setattr(cuda_library, "LIBRARY", str(built_driver))
     library = ctypes.CDLL(str(built_driver))
     library.fake_limit.argtypes = [ctypes.c_size_t]
     yield library

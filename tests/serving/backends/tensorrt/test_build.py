@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from onnx import helper
 
-from serving.backends.tensorrt import cuda_runtime
+from serving import cuda_library
+from serving.backends.tensorrt import cuda_runtime, library
 from serving.backends.tensorrt.build import BuildOptions, Progress, build
 from serving.backends.tensorrt.plan_header import parse_header
 from serving.backends.tensorrt.signature import complete
@@ -139,7 +142,7 @@ def test_a_file_that_is_no_onnx_model_is_named(tmp_path):
 
 def test_building_for_the_gpu_that_is_there_takes_one(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda_runtime, "_driver", None)
-    monkeypatch.setattr(cuda_runtime, "LIBRARY", "libcuda_that_is_not_there.so.1")
+    monkeypatch.setattr(cuda_library, "LIBRARY", "libcuda_that_is_not_there.so.1")
     onnx = onnx_files.write_identity(tmp_path)
     with pytest.raises(UnavailableError, match="or say the compute capability to build for, which"):
         build(onnx, options({"X": ROWS}, capabilities=()), Progress(silent))
@@ -148,3 +151,17 @@ def test_building_for_the_gpu_that_is_there_takes_one(tmp_path, monkeypatch):
 def test_tensorrt_itself_is_asked_for_by_its_own_command(tmp_path):
     with pytest.raises(ServingError, match=r"pip install 'conch\[tensorrt\]'"):
         build(tmp_path / "model.onnx", BuildOptions("tensorrt"), Progress(silent))
+
+
+def test_without_a_choice_what_is_installed_builds(tmp_path, monkeypatch):
+    """TensorRT first; both missing, both commands are told."""
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    library.library.cache_clear()
+    onnx = onnx_files.write_identity(tmp_path)
+    any_library = BuildOptions(profiles=[{"X": ROWS}], capabilities=("8.6",))
+    assert build(onnx, any_library, Progress(silent)).library == "tensorrt_rtx"
+
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+    library.library.cache_clear()
+    with pytest.raises(UnavailableError, match=r"conch\[tensorrt\].*conch\[tensorrt-rtx\]"):
+        build(onnx, any_library, Progress(silent))
