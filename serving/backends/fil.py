@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
     LoadedModel,
@@ -63,6 +64,7 @@ _ROWS_PER_THREAD = 512
 
 class FilBackend(Backend):
     name = "fil"
+    attributes = BackendAttributes(parallel_instance_loading=True)
 
     def auto_complete(self, context: ModelContext) -> None:
         if context.config.input and context.config.output:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
     LoadedModel,
@@ -58,6 +59,7 @@ _SHAPE_WORDS = ("shape", "dimension", "dim index")
 
 class OpenVinoBackend(Backend):
     name = "openvino"
+    attributes = BackendAttributes(parallel_instance_loading=True)
     default_model_filename = "model.xml"
 
     def auto_complete(self, context: ModelContext) -> None:

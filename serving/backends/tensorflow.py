@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
     LoadedModel,
@@ -66,6 +67,7 @@ class _Loaded:
 
 class TensorFlowBackend(Backend):
     name = "tensorflow"
+    attributes = BackendAttributes(parallel_instance_loading=True)
     default_cpu_instance_count = 2
     default_model_filename = _FILES["tensorflow_savedmodel"]
 

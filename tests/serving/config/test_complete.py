@@ -90,6 +90,10 @@ def test_given_values_are_kept():
         ('backend: "onnxruntime" instance_group { gpus: 5 }', 2, CPU, 2, [5]),
         ('backend: "onnxruntime" instance_group { kind: KIND_CPU count: 3 }', 2, CPU, 3, []),
         ('backend: "onnxruntime" instance_group { kind: KIND_CPU count: -1 }', 0, CPU, 2, []),
+        # They use no GPU of NVIDIA.
+        ('backend: "fil"', 2, CPU, 1, []),
+        ('backend: "openvino"', 2, CPU, 1, []),
+        ('backend: "tensorflow"', 0, CPU, 2, []),
     ],
 )
 def test_instance_groups_get_kind_count_and_gpus(text, gpu_count, kind, count, gpus):
