@@ -22,7 +22,7 @@ from serving.errors import InvalidArgumentError, UnavailableError
 logger = logging.getLogger(__name__)
 
 INSTALL = {
-    TENSORRT: "pip install 'conch[tensorrt]' --extra-index-url https://pypi.nvidia.com",
+    TENSORRT: "pip install 'conch[tensorrt]' with NVIDIA's package index as --extra-index-url",
     TENSORRT_RTX: "pip install 'conch[tensorrt-rtx]'",
 }
 _KEPT_ERRORS = 20

@@ -82,7 +82,7 @@ def test_an_engine_of_tensorrt_asks_for_tensorrt(directory):
     (directory / "1" / "model.plan").write_bytes(TENSORRT_PLAN)
     library.library.cache_clear()
     message = refusal(UnavailableError, directory)
-    assert "pip install 'conch[tensorrt]' --extra-index-url" in message
+    assert "pip install 'conch[tensorrt]' with NVIDIA's package index" in message
 
 
 def test_a_library_that_the_model_asks_for_must_be_the_engines(directory):
