@@ -49,6 +49,8 @@ def read_model(path: Path, kind: str, *, allows_unknown_fields: bool) -> Any:
     try:
         return readers[kind]()
     except Exception as error:
+        if kind == "xgboost_json":
+            _check_outline(path, kind)  # its words say more than a place in the text
         raise not_such(path, kind, _cause(error)) from error
 
 
@@ -118,14 +120,19 @@ def _check_kind(path: Path, kind: str) -> None:
     """Says what Treelite leaves unsaid, or prints past the log."""
     with path.open("rb") as file:
         start = file.read(2)
-    if kind == "xgboost" and start.startswith(b"{"):
-        newer = "xgboost_json" if start in _JSON_STARTS else "xgboost_ubj"
-        raise not_such(path, kind, f"it is one of {newer}: set parameter model_type to that")
+    if kind.startswith("xgboost") and start.startswith(b"{"):
+        found = "xgboost_json" if start in _JSON_STARTS else "xgboost_ubj"
+        if found != kind:
+            raise not_such(path, kind, f"it is one of {found}: set parameter model_type to that")
     if kind == "xgboost_ubj":
-        try:
-            read_tree_signature(path, kind)
-        except InvalidArgumentError as error:
-            raise not_such(path, kind, error.message.rpartition(" model: ")[2]) from error
+        _check_outline(path, kind)
+
+
+def _check_outline(path: Path, kind: str) -> None:
+    try:
+        read_tree_signature(path, kind)
+    except InvalidArgumentError as error:
+        raise not_such(path, kind, error.message.rpartition(" model: ")[2]) from error
 
 
 def _cause(error: Exception) -> str:

@@ -77,6 +77,8 @@ def _xgboost_ubj(path: Path) -> TreeSignature:
 
 def _xgboost(model: Any) -> TreeSignature:
     learner = model["learner"]
+    if learner.get("gradient_booster", {}).get("name") == "gblinear":
+        raise ValueError("its booster is gblinear, a linear model without trees")
     parameters = learner["learner_model_param"]
     objective = learner.get("objective", {}).get("name", "")
     classes = int(parameters.get("num_class", "0"))

@@ -194,6 +194,7 @@ def test_trees_tell_features_and_classes(tmp_path, model_type, content, classes)
         ("xgboost_json", "[]"),
         ("xgboost_json", "{}"),
         ("xgboost_json", "[" * 100_000),
+        ("xgboost_json", '{"learner": {"gradient_booster": {"name": "gblinear"}}}'),
         ("xgboost_ubj", b""),
         ("xgboost_ubj", b"{"),
         ("xgboost_ubj", b"[" * 100),
