@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
+from serving.frontends import grpc_wire
 from serving.options import ControlMode, GrpcOptions
 from tests.serving.frontends.doors import Doors, infer_message, open_doors
 from tests.waiting import wait_until
@@ -234,6 +235,25 @@ async def test_messages_are_larger_than_grpcs_default_both_ways(doors: Doors) ->
         for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
             answer = await infer(message, compression=compression)
             assert len(answer.raw_output_contents[0]) == 5_242_880  # GRPC-044 too
+
+
+async def test_a_response_beyond_what_a_message_can_be_is_refused(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRPC-A11: with a limit of 100 bytes in place of 2 GiB; a stream goes on."""
+    monkeypatch.setattr(grpc_wire, "MAX_MESSAGE_BYTES", 100)
+    large = infer_message(id="x" * 200)
+
+    for call in (
+        doors.stub.ServerMetadata(pb.ServerMetadataRequest()),
+        doors.stub.ModelInfer(large),
+    ):
+        status, text = await error_of(call)
+        assert (status, "100 that a gRPC message may have" in text) == ("INVALID_ARGUMENT", True)
+    stream = doors.stub.ModelStreamInfer(iter([large, infer_message(id="s")]))
+    answers = [message async for message in stream]
+    assert "100 that a gRPC message may have" in answers[0].error_message
+    assert answers[1].infer_response.id == "s"
 
 
 async def test_cancelling_a_call_cancels_its_request(doors: Doors) -> None:

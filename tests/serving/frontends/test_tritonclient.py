@@ -312,3 +312,10 @@ def test_shared_memory_is_off_and_says_so(client: Any) -> None:
     assert caught.value.status() in {"501", "StatusCode.UNIMPLEMENTED"}
     status = client.get_system_shared_memory_status()
     assert not (status if isinstance(status, list) else status.regions)
+
+
+def test_the_client_itself_refuses_reserved_parameters(client: Any) -> None:
+    """TOOL-005: they never reach the server."""
+    for name in ("sequence_id", "priority", "binary_data_output"):
+        with pytest.raises(InferenceServerException, match="reserved"):
+            client.infer("identity", [tensor(module_of(client), X)], parameters={name: 1})
