@@ -21,17 +21,20 @@ class Load:
 
     model: str
     shape: tuple[int, ...]
-    raw: bytes = field(init=False)
+    input_name: str = "INPUT0"
+    output_name: str = "OUTPUT0"
+    raw: bytes = b""
+    """The tensor's content; numbers counted up where it is left empty."""
     http: bytes = field(init=False)
     message: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.raw = np.arange(np.prod(self.shape), dtype=np.float32).tobytes()
+        self.raw = self.raw or np.arange(np.prod(self.shape), dtype=np.float32).tobytes()
         shape = ",".join(map(str, self.shape))
         text = (
-            f'{{"inputs":[{{"name":"INPUT0","datatype":"FP32","shape":[{shape}],'
+            f'{{"inputs":[{{"name":"{self.input_name}","datatype":"FP32","shape":[{shape}],'
             f'"parameters":{{"binary_data_size":{len(self.raw)}}}}}],'
-            '"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}'
+            f'"outputs":[{{"name":"{self.output_name}","parameters":{{"binary_data":true}}}}]}}'
         ).encode()
         head = (
             f"POST /v2/models/{self.model}/infer HTTP/1.1\r\nHost: bench\r\n"
@@ -40,7 +43,7 @@ class Load:
         ).encode()
         self.http = head + text + self.raw
         self.message = service_pb2.ModelInferRequest(model_name=self.model)
-        self.message.inputs.add(name="INPUT0", datatype="FP32", shape=self.shape)
+        self.message.inputs.add(name=self.input_name, datatype="FP32", shape=self.shape)
         self.message.raw_input_contents.append(self.raw)
 
 
