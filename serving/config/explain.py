@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -186,13 +186,20 @@ def explain(effective: pb.ModelConfig, origins: Mapping[str, str] | None = None)
         OutputPromise(
             item.name,
             BY_CONFIG_NUMBER[item.data_type].name,
-            _full(item.dims, batching),
+            _full(_told_dims(effective, item), batching),
             f"classes named in {item.label_filename}" if item.label_filename else "",
         )
         for item in effective.output
         if item.data_type in BY_CONFIG_NUMBER
     )
     return Explanation(effective.name, inputs, outputs, _notes(effective), _sequence_id(effective))
+
+
+def _told_dims(config: pb.ModelConfig, output: pb.ModelOutput) -> Sequence[int]:
+    """FIL, unlike other backends, drops dimensions of one element from its answers."""
+    if config.backend != "fil" or output.HasField("reshape"):
+        return output.dims
+    return [dim for dim in output.dims if dim != 1]
 
 
 def _sequence_id(config: pb.ModelConfig) -> int | str:

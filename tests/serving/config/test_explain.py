@@ -80,6 +80,19 @@ def test_without_batching_shapes_are_exact():
     assert "no batch dimension" in explanation.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("output", "shape"),
+    [("dims: [1]", (-1,)), ("dims: [3]", (-1, 3)), ("dims: [1] reshape { shape: [] }", (-1, 1))],
+)
+def test_one_value_for_each_row_of_a_tree_model_is_flat(output, shape):
+    """FIL-03."""
+    told = f'output {{ name: "output__0" data_type: TYPE_FP32 {output} }}'
+
+    explanation = explained(f'backend: "fil" max_batch_size: 8 {told}')
+
+    assert explanation.outputs[0].shape == shape
+
+
 def test_the_origin_of_an_input_is_told():
     assert explained(X, {"input": "model"}).inputs[0].origin == "model"
     assert explained(X, {"input": "file", "input[0]": "file"}).inputs[0].origin == "file"
