@@ -47,8 +47,8 @@ class ModelInfer:
     def __call__(self, data: Part, call: UnaryCall) -> None:
         start_ns = time.monotonic_ns()
         split = split_request(data)
-        name = split.message.model_name
-        version = v2_grpc.parse_version(split.message.model_version, name)
+        name = split.head.model_name
+        version = v2_grpc.parse_version(split.head.model_version, name)
         model = self._server.receiver(name, version)
         if model.spec.is_decoupled:
             raise UnsupportedError(

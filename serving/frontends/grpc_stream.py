@@ -125,12 +125,12 @@ class InferStream:
 
     def _submit(self, split: SplitRequest) -> None:
         start_ns = time.monotonic_ns()
-        message = split.message
-        call = _Call(split.id, message.model_name)
+        head = split.head
+        call = _Call(split.id, head.model_name)
         self._calls.append(call)
         try:
-            version = v2_grpc.parse_version(message.model_version, message.model_name)
-            model = self._server.receiver(message.model_name, version)
+            version = v2_grpc.parse_version(head.model_version, head.model_name)
+            model = self._server.receiver(head.model_name, version)
             call.is_ordered = not model.spec.is_decoupled
             request = v2_grpc.decode_request(split, model.spec, version, self._memory)
             if self._forward is not None:

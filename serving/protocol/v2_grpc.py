@@ -17,7 +17,7 @@ from serving.errors import InvalidArgumentError, NotFoundError
 from serving.protocol import v2_binary
 from serving.protocol.parameters import apply_parameter, version_number
 from serving.protocol.tensor_counts import check_tensor_counts
-from serving.protocol.v2_grpc_split import Bytes, SplitRequest
+from serving.protocol.v2_grpc_split import Bytes, InputHead, OutputHead, RequestHead, SplitRequest
 from serving.request import InferenceRequest, InputTensor, RequestedOutput
 
 _CONTENTS = {
@@ -57,10 +57,10 @@ def decode_request(
 
     Raises: InvalidArgumentError, UnsupportedError, NotFoundError.
     """
-    message = split.message
-    check_tensor_counts(len(message.inputs), len(message.outputs), spec)
+    head = split.head
+    check_tensor_counts(len(head.inputs), len(head.outputs), spec)
     request = InferenceRequest(spec.name, version, split.id)
-    for name, value in message.parameters.items():
+    for name, value in head.parameters:
         if name == _ENABLE_EMPTY_FINAL:
             if value.WhichOneof("parameter_choice") != "bool_param":
                 raise InvalidArgumentError(f"parameter '{name}' must be a bool")
@@ -68,14 +68,10 @@ def decode_request(
         else:
             apply_parameter(request, name, _parameter(name, value))
     raw = split.raw
-    carried = sum(_REGION not in item.parameters for item in message.inputs)
-    if raw and len(raw) != carried:
-        raise InvalidArgumentError(
-            f"request to model '{spec.name}' has {carried} inputs without shared memory but "
-            f"{len(raw)} entries in raw_input_contents; they must correspond one to one"
-        )
+    if raw:
+        _check_raw_count(head, len(raw), spec)
     contents = iter(raw)
-    for item in message.inputs:
+    for item in head.inputs:
         if item.name in request.inputs:
             raise InvalidArgumentError(
                 f"input '{item.name}' already exists in request for model '{spec.name}'"
@@ -84,14 +80,23 @@ def decode_request(
         data: Bytes | bytearray | None
         if (part := _region_part(item.parameters, tensor, memory)) is None:
             data = next(contents) if raw else None
-        elif item.HasField("contents"):
+        elif item.contents is not None:
             raise InvalidArgumentError(f"{tensor} has both typed contents and {_REGION}")
         else:
             data = part.read()
         request.inputs[item.name] = _input(item, data, tensor)
-    for item in message.outputs:
-        request.requested_outputs.append(_output(item, memory))
+    for output in head.outputs:
+        request.requested_outputs.append(_output(output, memory))
     return request
+
+
+def _check_raw_count(head: RequestHead, count: int, spec: ModelSpec) -> None:
+    carried = sum(not item.parameters or _REGION not in item.parameters for item in head.inputs)
+    if count != carried:
+        raise InvalidArgumentError(
+            f"request to model '{spec.name}' has {carried} inputs without shared memory but "
+            f"{count} entries in raw_input_contents; they must correspond one to one"
+        )
 
 
 def _region_part(parameters: Any, where: str, memory: ClientMemory) -> RegionPart | None:
@@ -115,16 +120,17 @@ def _parameter(name: str, value: Any) -> object:
     return getattr(value, choice)
 
 
-def _input(item: Any, raw: Bytes | bytearray | None, tensor: str) -> InputTensor:
+def _input(item: InputHead, raw: Bytes | bytearray | None, tensor: str) -> InputTensor:
     datatype = BY_NAME.get(item.datatype)
     if datatype is None:
         raise InvalidArgumentError(
             f"{tensor} has the unknown datatype '{item.datatype}'; known are {', '.join(BY_NAME)}"
         )
-    shape = v2_binary.check_shape(list(item.shape), tensor)
+    shape = v2_binary.check_shape(item.shape, tensor)
     if raw is None:
-        return InputTensor(item.name, datatype, shape, _typed(item, datatype, shape, tensor))
-    if item.HasField("contents"):
+        values = _typed(item.contents, datatype, shape, tensor)
+        return InputTensor(item.name, datatype, shape, values)
+    if item.contents is not None:
         raise InvalidArgumentError(
             f"{tensor} has both typed contents and raw_input_contents; use one of them"
         )
@@ -132,10 +138,10 @@ def _input(item: Any, raw: Bytes | bytearray | None, tensor: str) -> InputTensor
     return InputTensor(item.name, datatype, shape, array)
 
 
-def _typed(item: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -> Any:
+def _typed(contents: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -> Any:
     """The array of typed contents; integers wider than the datatype are truncated as in Triton."""
     count = element_count(shape)
-    present = [field.name for field, _ in item.contents.ListFields()]
+    present = [] if contents is None else [field.name for field, _ in contents.ListFields()]
     field = _CONTENTS.get(datatype.name)
     if field is None:
         raise InvalidArgumentError(
@@ -149,7 +155,7 @@ def _typed(item: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -
             f"unexpected explicit tensor data for {tensor}: {datatype.name} goes into {field}, got "
             f"{', '.join(present)}"
         )
-    values = getattr(item.contents, field)
+    values = () if contents is None else getattr(contents, field)
     if len(values) != count:
         raise InvalidArgumentError(
             f"{tensor}: shape {list(shape)} needs {count} elements, {field} has {len(values)}"
@@ -167,7 +173,7 @@ def _typed(item: Any, datatype: DataType, shape: tuple[int, ...], tensor: str) -
         raise InvalidArgumentError(f"{tensor} has an impossible shape: {error}") from None
 
 
-def _output(item: Any, memory: ClientMemory) -> RequestedOutput:
+def _output(item: OutputHead, memory: ClientMemory) -> RequestedOutput:
     output = RequestedOutput(item.name, binary=True)
     if not item.parameters:
         return output

@@ -37,11 +37,59 @@ class _UnusualError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class InputHead:
+    """An input without its raw content."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    parameters: Any
+    """A map of InferParameter; None where it is empty."""
+    contents: Any
+    """Typed contents; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputHead:
+    name: str
+    parameters: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """A ModelInferRequest without id and raw contents. Shared by requests: it must not change."""
+
+    model_name: str
+    model_version: str
+    parameters: list[tuple[str, Any]]
+    inputs: list[InputHead]
+    outputs: list[OutputHead]
+
+    @classmethod
+    def of(cls, message: Any) -> RequestHead:
+        return cls(
+            message.model_name,
+            message.model_version,
+            list(message.parameters.items()),
+            [
+                InputHead(
+                    item.name,
+                    item.datatype,
+                    list(item.shape),
+                    item.parameters or None,
+                    item.contents if item.HasField("contents") else None,
+                )
+                for item in message.inputs
+            ],
+            [OutputHead(item.name, item.parameters or None) for item in message.outputs],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SplitRequest:
     """A ModelInferRequest in parts."""
 
-    message: Any
-    """Without id and raw contents. Shared with other requests: it must not change."""
+    head: RequestHead
     id: str
     raw: Sequence[Bytes]
     """raw_input_contents."""
@@ -49,7 +97,7 @@ class SplitRequest:
     @classmethod
     def of(cls, message: Any) -> SplitRequest:
         """Of a message that was parsed as a whole."""
-        return cls(message, message.id, message.raw_input_contents)
+        return cls(RequestHead.of(message), message.id, message.raw_input_contents)
 
 
 def parse(message: Any, data: Bytes) -> Any:
@@ -71,8 +119,8 @@ def split_request(data: Bytes) -> SplitRequest:
     return SplitRequest(parsed(rest), request_id, raw)
 
 
-def _parse_anew(rest: bytes) -> Any:
-    return parse(pb.ModelInferRequest, rest)
+def _parse_anew(rest: bytes) -> RequestHead:
+    return RequestHead.of(parse(pb.ModelInferRequest, rest))
 
 
 _parsed = functools.lru_cache(maxsize=512)(_parse_anew)

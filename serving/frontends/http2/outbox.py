@@ -184,12 +184,14 @@ class Outbox:
         self.window += increment
         if self.window > frames.MOST_WINDOW:
             raise ConnectionFaultError(Code.FLOW_CONTROL_ERROR, "the connection's window overflows")
-        self.pump()
+        if self._queue:
+            self.pump()
 
     def widen_stream(self, stream: Stream, increment: int) -> None:
         """Raises StreamFaultError beyond what a window can be."""
         stream.send_window += increment
         if stream.send_window > frames.MOST_WINDOW:
             raise StreamFaultError(stream.id, Code.FLOW_CONTROL_ERROR, "its window overflows")
-        self.enqueue(stream)
-        self.pump()
+        if stream.pending_size:
+            self.enqueue(stream)
+            self.pump()

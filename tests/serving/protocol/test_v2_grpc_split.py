@@ -24,8 +24,13 @@ def requests(draw: st.DrawFn) -> Any:
     for name in draw(st.lists(TEXT, max_size=3)):
         message.parameters[name].int64_param = draw(st.integers(-(2**63), 2**63 - 1))
     for name in draw(st.lists(TEXT, max_size=3)):
-        message.inputs.add(name=name, datatype="FP32", shape=draw(st.lists(st.integers(0, 300))))
-        message.outputs.add(name=name)
+        item = message.inputs.add(
+            name=name, datatype="FP32", shape=draw(st.lists(st.integers(0, 2**63 - 1)))
+        )
+        item.parameters[name].bool_param = True
+        if draw(st.booleans()):
+            item.contents.fp32_contents.append(0.5)
+        message.outputs.add(name=name).parameters[name].string_param = name
     message.raw_input_contents.extend(draw(st.lists(st.binary(max_size=300), max_size=3)))
     return message
 
@@ -36,19 +41,35 @@ def whole(data: bytes) -> Any:
         split = split_request(data)
     except InvalidArgumentError:
         return None
-    message = service_pb2.ModelInferRequest()
-    message.CopyFrom(split.message)
-    message.id = split.id
-    del message.raw_input_contents[:]
+    head = split.head
+    message = service_pb2.ModelInferRequest(
+        model_name=head.model_name, model_version=head.model_version, id=split.id
+    )
+    for name, value in head.parameters:
+        message.parameters[name].CopyFrom(value)
+    for item in head.inputs:
+        added = message.inputs.add(name=item.name, datatype=item.datatype, shape=item.shape)
+        _copy_parameters(item, added)
+        if item.contents is not None:
+            added.contents.CopyFrom(item.contents)
+    for output in head.outputs:
+        _copy_parameters(output, message.outputs.add(name=output.name))
     message.raw_input_contents.extend(map(bytes, split.raw))
     return message
 
 
+def _copy_parameters(head: Any, message: Any) -> None:
+    for name, value in (head.parameters or {}).items():
+        message.parameters[name].CopyFrom(value)
+
+
 def parsed(data: bytes) -> Any:
     try:
-        return service_pb2.ModelInferRequest.FromString(data)
+        message = service_pb2.ModelInferRequest.FromString(data)
     except DecodeError:
         return None
+    message.DiscardUnknownFields()
+    return message
 
 
 @given(requests())
@@ -97,7 +118,7 @@ def test_equal_requests_share_what_was_parsed_and_have_their_own_tensors() -> No
     first = split_request(message.SerializeToString())
     message.id, message.raw_input_contents[0] = "2", b"two"
     second = split_request(message.SerializeToString())
-    assert first.message is second.message
+    assert first.head is second.head
     assert (first.id, [bytes(raw) for raw in first.raw]) == ("1", [b"one"])
     assert (second.id, [bytes(raw) for raw in second.raw]) == ("2", [b"two"])
 
