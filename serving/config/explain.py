@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -195,11 +195,10 @@ def explain(effective: pb.ModelConfig, origins: Mapping[str, str] | None = None)
     return Explanation(effective.name, inputs, outputs, _notes(effective), _sequence_id(effective))
 
 
-def _told_dims(config: pb.ModelConfig, output: pb.ModelOutput) -> Sequence[int]:
+def _told_dims(config: pb.ModelConfig, output: pb.ModelOutput) -> list[int]:
     """FIL, unlike other backends, drops dimensions of one element from its answers."""
-    if config.backend != "fil" or output.HasField("reshape"):
-        return output.dims
-    return [dim for dim in output.dims if dim != 1]
+    is_flat = config.backend == "fil" and not output.HasField("reshape")
+    return [dim for dim in output.dims if not (is_flat and dim == 1)]
 
 
 def _sequence_id(config: pb.ModelConfig) -> int | str:
