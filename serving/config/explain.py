@@ -197,7 +197,8 @@ def explain(effective: pb.ModelConfig, origins: Mapping[str, str] | None = None)
 
 def _told_dims(config: pb.ModelConfig, output: pb.ModelOutput) -> list[int]:
     """FIL, unlike other backends, drops dimensions of one element from its answers."""
-    is_flat = config.backend == "fil" and not output.HasField("reshape")
+    has_rows = config.max_batch_size > 0 or len(output.dims) > 1
+    is_flat = config.backend == "fil" and has_rows and not output.HasField("reshape")
     return [dim for dim in output.dims if not (is_flat and dim == 1)]
 
 
