@@ -113,6 +113,8 @@ def onnxruntime_case(folder: Path, layers: list[Array]) -> Run:
 
 
 def openvino_case(folder: Path, layers: list[Array]) -> Run:
+    # Where this package can be imported, importing openvino reports that to its maker.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     openvino = import_module("openvino")
 
     write_onnx(folder / "model.onnx", layers)
