@@ -203,6 +203,8 @@ class EngineBuilds:
                 words = _Words(process)
                 last = self._follow(order, process, job, news)
                 return_code = process.wait()
+                # Before the pipe is closed, which the thread still reads.
+                last_words = words.last()
                 with self._lock:
                     self._process = None
             if last is not None and not last.error:
@@ -210,7 +212,7 @@ class EngineBuilds:
             if last is not None:
                 raise InvalidArgumentError(last.error)
             raise InvalidArgumentError(
-                f"the build process {child_program.describe_exit(return_code)}{words.last()}"
+                f"the build process {child_program.describe_exit(return_code)}{last_words}"
             )
 
     def _follow(
