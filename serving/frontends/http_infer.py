@@ -92,7 +92,8 @@ class InferRoute:
             known = self._known.get((model, bytes(http.body[:json_size])))
             if known is not None and known.body_size == len(http.body):
                 request = known.request(http.body, name, version)
-                return self._submit(http, reply, model, DecodedRequest(request, False, known))
+                decoded = DecodedRequest(request, is_binary_by_default=True, known=known)
+                return self._submit(http, reply, model, decoded)
         if model.spec.is_decoupled:
             raise UnsupportedError(
                 f"model '{name}' is decoupled: it may send any number of responses, which HTTP "

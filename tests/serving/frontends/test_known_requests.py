@@ -118,6 +118,16 @@ async def test_each_request_gets_its_own_data(door: Door) -> None:
     assert len(door.kept) == 1
 
 
+async def test_outputs_that_are_binary_by_default_stay_so(door: Door) -> None:
+    """`binary_data_output` stands for all outputs, as tritonclient asks for them."""
+    asked = header(2, parameters={"binary_data_output": True})
+    del asked["outputs"]
+    answers = [await door.ask("fixed", asked, floats(n, n + 1)) for n in range(3)]
+
+    assert [parts(answer)[1] for answer in answers] == [floats(n, n + 1) for n in range(3)]
+    assert len(door.kept) == 1
+
+
 async def test_counted_like_any_other(door: Door) -> None:
     for _ in range(3):
         await door.ask("fixed", header(2), floats(1, 2))
