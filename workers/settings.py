@@ -119,6 +119,7 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         raise SettingsError("CONCH_LOAD_MODELS: '*' loads every model, so it must stand alone")
     backend_directory = env.get("CONCH_BACKEND_DIRECTORY")
     log_directory = env.get("CONCH_MODEL_LOG_DIRECTORY")
+    agent_directory = env.get("CONCH_REPOAGENT_DIRECTORY")
     return ServerOptions(
         model_repositories=tuple(_repository(root) for root in roots),
         server_id=worker_id,
@@ -137,6 +138,7 @@ def _server_options(env: Mapping[str, str], worker_id: str) -> ServerOptions:
         rate_limit_resources=_resource_limits(env),
         metrics_config=_metrics_config(env),
         host_policies=_host_policies(env),
+        repoagent_directory=Path(agent_directory) if agent_directory else None,
         backend_directory=Path(backend_directory) if backend_directory else None,
         backend_config=_backend_config(env),
         model_log_directory=Path(log_directory) if log_directory else None,

@@ -40,6 +40,7 @@ def test_everything_can_be_set():
             "CONCH_DRAIN_TIMEOUT": "90",
             "CONCH_LOAD_RETRIES": "2",
             "CONCH_STRICT_READINESS": "true",
+            "CONCH_REPOAGENT_DIRECTORY": "/agents",
         }
     )
 
@@ -47,6 +48,7 @@ def test_everything_can_be_set():
     assert settings.server.model_repositories == (Path("/a"), Path("/b"))
     assert settings.server.load_models == ("x", "y")
     assert settings.server.strict_readiness
+    assert settings.server.repoagent_directory == Path("/agents")
     assert (settings.server.exit_timeout_secs, settings.server.model_load_timeout_secs) == (7, 60)
     assert settings.server.model_load_retry_count == 2
     assert settings.server.model_drain_timeout_secs == 90
