@@ -35,7 +35,7 @@ async def _answer(call: Coroutine[Any, Any, None], reply: Reply) -> None:
     except ServingError as error:
         reply(error_response(error))
     except Exception:
-        logger.exception("an operation failed unexpectedly call=%s", call.__name__)
+        logger.exception("an operation failed unexpectedly")
         reply(text_error(500, "internal error, see the server's log"))
     else:
         reply(HttpResponse(200))
