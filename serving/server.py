@@ -34,6 +34,7 @@ from serving.repository import config_file
 from serving.repository.cloud.repositories import CloudRepositories
 from serving.repository.cloud.root import CloudRoot
 from serving.repository.lifecycle import Lifecycle
+from serving.repository.listeners import StateListeners
 from serving.repository.load_threads import LoadThreads
 from serving.repository.loader import ModelLoader
 from serving.repository.manager import RepositoryManager
@@ -54,10 +55,10 @@ class ModelServer:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self._listeners: list[Callable[[IndexEntry], None]] = []
-        self._lifecycle: Lifecycle | Namespaces = Lifecycle(self._announce)
+        self._listeners = StateListeners()
+        self._lifecycle: Lifecycle | Namespaces = Lifecycle(self._listeners.tell)
         if options.model_namespacing:
-            self._lifecycle = Namespaces(map(str, options.model_repositories), self._announce)
+            self._lifecycle = Namespaces(map(str, options.model_repositories), self._listeners.tell)
         self._threads = LoadThreads()
         self.backends = BackendRegistry.of(options)
         self._cloud = CloudRepositories(options.cloud, read_config=self._read_config)
@@ -312,7 +313,7 @@ class ModelServer:
 
     def add_state_listener(self, callback: Callable[[IndexEntry], None]) -> None:
         """`callback` gets the row of every version that changes its state."""
-        self._listeners.append(callback)
+        self._listeners.add(callback)
 
     async def settled(self) -> None:
         """Wait until nothing loads, drains or closes."""
@@ -393,11 +394,3 @@ class ModelServer:
         """For a repository that brings the wanted versions only. Any thread."""
         name = self.options.model_config_name
         return config_file.read(directory, override, config_name=name).config or pb.ModelConfig()
-
-    def _announce(self, entry: IndexEntry) -> None:
-        for listener in self._listeners:
-            try:
-                listener(entry)
-            except Exception:
-                # A listener is an onlooker: whatever is wrong with it, the load goes on.
-                logger.exception("a state listener failed model=%s", entry.name)
