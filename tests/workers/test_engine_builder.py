@@ -93,14 +93,7 @@ def test_an_engine_becomes_a_model_with_a_config_that_fits(builds, told, root):
     assert (check.config.max_batch_size, check.config.backend) == (32, "tensorrt")
     assert list(check.config.instance_group[0].profile) == ["0", "1"]
     assert not list((root / ".conch" / "engines").iterdir())
-
-
-def test_progress_is_told_on_the_way(builds, told):
-    builds.start(order_of())
-    told.last()
-
-    states = list(dict.fromkeys(row.state for row in told.rows))
-    assert states == ["queued", "running", "succeeded"]
+    assert list(dict.fromkeys(row.state for row in told.rows)) == ["queued", "running", "succeeded"]
     fractions = [row.fraction for row in told.rows]
     assert fractions == sorted(fractions)
     assert any(0 < fraction < 1 for fraction in fractions)
