@@ -45,7 +45,7 @@ class Methods:
         call.on_cancel = lambda: self.cancelled.append("Hold")
 
     def fail(self, data: Any, call: UnaryCall) -> None:
-        raise NotFoundError(bytes(data).decode())
+        raise NotFoundError(bytes(data).decode("utf-8", "replace"))
 
     def crash(self, data: Any, call: UnaryCall) -> None:
         raise RuntimeError("as asked")
