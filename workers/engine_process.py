@@ -15,10 +15,10 @@ from typing import BinaryIO
 import msgspec
 
 from serving.backends.tensorrt.build import BuildOptions, BuiltEngine, Progress, build
-from serving.backends.tensorrt.plan_header import PRODUCTS
 from serving.backends.tensorrt.signature import complete
 from serving.child_program import die_with_parent
 from serving.config.format import to_pbtxt
+from serving.config.plan_header import PRODUCTS
 from serving.config.protobuf import pb
 from serving.errors import CancelledError, ServingError
 from workers.engine_messages import EngineOrder

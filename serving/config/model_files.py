@@ -14,6 +14,7 @@ from serving.config.compare_pt2 import compare_compiled, compare_exported
 from serving.config.compare_torch import compare_module
 from serving.config.compare_trees import compare_trees, parameters_of
 from serving.config.findings import Finding, Severity
+from serving.config.plan_header import read_header
 from serving.config.protobuf import pb
 from serving.config.report import Report
 from serving.config.signature import Signature, read_onnx_signature
@@ -46,6 +47,9 @@ def _parameter(config: pb.ModelConfig, name: str) -> str:
 def read_signature(report: Report, known: ModelFile, path: Path, file: str) -> FileSignature | None:
     """What the file says; a file that cannot be such a model is a finding."""
     try:
+        if known.backend == "tensorrt":
+            # Names, types and shapes are in there, too; only the runtime on its GPU can tell them.
+            report.note("", f"{file} was built by {read_header(path)}", code=CODE)
         signature = _read(report.config, known, path)
     except InvalidArgumentError as error:
         message = error.message.replace(str(path), file)

@@ -14,7 +14,7 @@ from pathlib import Path
 from serving.backends.attributes import BackendAttributes, PreferredGroup
 from serving.backends.base import Backend, LoadedModel, ModelContext, ModelInstance, Placement
 from serving.backends.model_place import model_path, refuse_decoupled
-from serving.backends.tensorrt import cuda_runtime, library, plan_header, signature
+from serving.backends.tensorrt import cuda_runtime, library, signature
 from serving.backends.tensorrt.engine import DeviceEngine
 from serving.backends.tensorrt.instance import TensorRTInstance
 from serving.backends.tensorrt.library import Library
@@ -26,8 +26,9 @@ from serving.backends.tensorrt.options import (
     read_settings,
     refuse_non_linear,
 )
-from serving.backends.tensorrt.plan_header import PlanHeader
+from serving.config import plan_header
 from serving.config.decode import InstanceGroup, InstanceKind
+from serving.config.plan_header import PlanHeader
 from serving.errors import InvalidArgumentError, UnavailableError
 
 
@@ -45,7 +46,8 @@ class TensorRTBackend(Backend):
             return
         model = _opened(context)
         try:
-            engine = model.engine(_ordinal(context, 0), None)
+            gpus = [gpu for group in context.spec.instance_groups for gpu in group.gpus]
+            engine = model.engine(_ordinal(context, gpus[0] if gpus else 0), None)
             signature.complete(context.config, engine.signature)
         finally:
             model.unload()

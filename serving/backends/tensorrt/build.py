@@ -15,9 +15,9 @@ from typing import Any
 
 from serving.backends.tensorrt import cuda_runtime, library
 from serving.backends.tensorrt.library import Library, shortened
-from serving.backends.tensorrt.plan_header import TENSORRT_RTX
 from serving.backends.tensorrt.profiles import Profile, ShapeRange
 from serving.backends.tensorrt.signature import EngineSignature, EngineTensor
+from serving.config.plan_header import TENSORRT_RTX
 from serving.errors import CancelledError, InvalidArgumentError, ModelLoadError, UnavailableError
 
 PRECISIONS = ("model", "fp32", "fp16", "bf16", "int8")

@@ -18,9 +18,9 @@ from serving.backends.attributes import ExecutionPolicy
 from serving.backends.tensorrt.cuda_runtime import Device, DeviceBuffer
 from serving.backends.tensorrt.library import Library
 from serving.backends.tensorrt.options import EngineSettings
-from serving.backends.tensorrt.plan_header import validity_words
 from serving.backends.tensorrt.profiles import Profile, ShapeRange
 from serving.backends.tensorrt.signature import EngineSignature, EngineTensor
+from serving.config.plan_header import validity_words
 from serving.errors import BackendError, InvalidArgumentError, ModelLoadError
 
 logger = logging.getLogger(__name__)

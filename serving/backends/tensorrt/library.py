@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.backends.runtimes import require
-from serving.backends.tensorrt.plan_header import PRODUCTS, TENSORRT, TENSORRT_RTX
+from serving.config.plan_header import PRODUCTS, TENSORRT, TENSORRT_RTX
 from serving.errors import InvalidArgumentError, UnavailableError
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from serving.backends.attributes import ExecutionPolicy
 from serving.backends.base import ModelContext, Placement
-from serving.backends.tensorrt.plan_header import PRODUCTS
 from serving.config.decode import InstanceGroup, ModelSpec
+from serving.config.plan_header import PRODUCTS
 from serving.config.protobuf import pb
 from serving.errors import InvalidArgumentError, UnsupportedError
 

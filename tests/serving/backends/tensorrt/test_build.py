@@ -10,8 +10,8 @@ from onnx import helper
 from serving import cuda_library
 from serving.backends.tensorrt import cuda_runtime, library
 from serving.backends.tensorrt.build import BuildOptions, Progress, build
-from serving.backends.tensorrt.plan_header import parse_header
 from serving.backends.tensorrt.signature import complete
+from serving.config.plan_header import parse_header
 from serving.config.protobuf import pb
 from serving.errors import (
     CancelledError,

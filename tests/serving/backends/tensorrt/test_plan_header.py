@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serving.backends.tensorrt.plan_header import (
+from serving.config.check import ModelCheck, check_model
+from serving.config.plan_header import (
     PlanHeader,
     check_capability,
     check_library,
@@ -31,6 +32,24 @@ def test_a_real_engine_tells_its_builder_and_its_devices(add_sub, tmp_path):
     assert header.product == "TensorRT-RTX"
     assert ".".join(map(str, header.version)) == add_sub.version
     assert header.capabilities == ((8, 6),)
+
+
+def test_the_check_of_a_directory_shows_who_built_the_engine(add_sub, tmp_path):
+    """And a file that is none is found before it comes to a GPU."""
+    path = tmp_path / "m" / "1" / "model.plan"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(add_sub.plan)
+    assert _messages(check_model(tmp_path / "m")) == [
+        f"1/model.plan was built by TensorRT-RTX {add_sub.version} for compute capability 8.6"
+    ]
+    path.write_bytes(b"junk")
+    assert any(
+        "1/model.plan is not a TensorRT" in item for item in _messages(check_model(tmp_path / "m"))
+    )
+
+
+def _messages(check: ModelCheck) -> list[str]:
+    return [item.message for item in check.findings if "model.plan" in item.message]
 
 
 def test_an_engine_of_tensorrt_is_told_from_one_of_tensorrt_rtx():

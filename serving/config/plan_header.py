@@ -8,7 +8,7 @@ engines built for every compute capability) and what the plan reader of TensorRT
     16  u64, bytes of the whole file                      28  platform tag
                                                           32  RTX: u32, one bit per GPU family
 
-Pure; load threads enter. Source: spec TRT-01.
+Used where a model is loaded and where a directory is checked; any thread. Source: spec TRT-01.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ class PlanHeader:
     @property
     def product(self) -> str:
         return PRODUCTS[self.library]
+
+    def __str__(self) -> str:
+        devices = _devices_text(self.capabilities)
+        return f"{self.product} {text_of(self.version)}" + (f" for {devices}" if devices else "")
 
 
 def read_header(path: Path) -> PlanHeader:
@@ -127,11 +131,16 @@ _COMPATIBLE = (
 def check_capability(header: PlanHeader, device: Capability, device_name: str, file: str) -> None:
     """Raises: ModelLoadError for an engine that was built for other GPUs."""
     if header.capabilities and device not in header.capabilities:
-        built = ", ".join(f"{major}.{minor}" for major, minor in header.capabilities)
         raise ModelLoadError(
-            f"{file} was built for compute capability {built}, but {device_name} has "
+            f"{file} was built for {_devices_text(header.capabilities)}, but {device_name} has "
             f"{device[0]}.{device[1]}: build the engine for that GPU"
         )
+
+
+def _devices_text(capabilities: tuple[Capability, ...]) -> str:
+    """Empty for none."""
+    numbers = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
+    return f"compute capability {numbers}" if numbers else ""
 
 
 def text_of(version: Version) -> str:
