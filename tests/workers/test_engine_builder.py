@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.backends.tensorrt.plan_header import read_header
+from serving.config.plan_header import read_header
 from serving.config.check import check_model
 from serving.errors import InvalidArgumentError
 from tests.serving.backends import onnx_files
