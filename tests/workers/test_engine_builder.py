@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.config.plan_header import read_header
 from serving.config.check import check_model
+from serving.config.plan_header import read_header
 from serving.errors import InvalidArgumentError
 from tests.serving.backends import onnx_files
 from tests.waiting import wait_until_blocking
