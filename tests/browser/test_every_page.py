@@ -34,6 +34,8 @@ PAGES = [
     "/models/ocr_lines/",
     "/deployments/",
     "/deployments/1/",
+    "/engines/",
+    "/engines/new/file_type/",
     "/repository/",
     "/repository/word_stats/",
     "/repository/word_stats/1/",
