@@ -258,16 +258,24 @@ class StreamCall(Call):
         self.on_cancel = self._handler.on_gone
 
     def _on_messages(self, reader: MessageReader, is_end: bool) -> None:
-        self._waiting.extend(reader.take())
-        if is_end:
-            if reader.is_within_message:
-                self.give_up(GrpcStatus.INVALID_ARGUMENT, "the call ended within a message")
-                return
-            self._has_ended = True
+        self._has_ended = self._has_ended or is_end
         self._go_on()
 
+    def _has_message(self) -> bool:
+        """There is one in `_waiting`, out of those that have come."""
+        if not self._waiting and self._reader is not None:
+            try:
+                self._waiting.extend(self._reader.take())
+            except MessageTooLargeError as error:
+                self.give_up(GrpcStatus.RESOURCE_EXHAUSTED, str(error))
+        return bool(self._waiting)
+
+    @property
+    def _is_held_up(self) -> bool:
+        return self._is_paused or self._is_busy or not self.is_open
+
     def _go_on(self) -> None:
-        while self._waiting and not self._is_paused and not self._is_busy and self.is_open:
+        while not self._is_held_up and self._has_message():
             is_compressed, data = self._waiting.popleft()
             if is_compressed:
                 self._is_busy = True
@@ -275,9 +283,12 @@ class StreamCall(Call):
                 self._threads.run(inflating, self._on_inflated)
             else:
                 self._handler.on_message(data)
-        if self._has_ended and not self._waiting and not self._is_busy and self.is_open:
+        if self._has_ended and not self._is_held_up and not self._waiting:
             self._has_ended = False
-            self._handler.on_end()
+            if self._reader is not None and self._reader.is_within_message:
+                self.give_up(GrpcStatus.INVALID_ARGUMENT, "the call ended within a message")
+            else:
+                self._handler.on_end()
 
     def _on_inflated(self, inflating: asyncio.Future[bytes]) -> None:
         error = inflating.exception()

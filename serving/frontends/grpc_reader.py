@@ -16,6 +16,8 @@ from serving.protocol.v2_grpc_split import first_raw_offset
 
 _ALIGNMENT = 64
 _SMALL = 16 * 1024
+_MOST_WHOLE = 256
+"""Messages that are taken apart ahead; a tiny one takes twenty times its bytes as an object."""
 
 
 class MessageTooLargeError(Exception):
@@ -25,7 +27,7 @@ class MessageTooLargeError(Exception):
 class MessageReader:
     """Complete messages wait in `take` as (is it compressed, its bytes)."""
 
-    __slots__ = ("_filled", "_is_compressed", "_memory", "_start", "_whole")
+    __slots__ = ("_filled", "_is_compressed", "_memory", "_rest", "_start", "_whole")
 
     def __init__(self) -> None:
         self._start = b""
@@ -34,19 +36,35 @@ class MessageReader:
         self._filled = 0
         self._is_compressed = False
         self._whole: list[tuple[bool, Part]] = []
+        self._rest = bytearray()
+        """What comes behind so many messages that nobody has taken yet."""
 
     @property
     def is_within_message(self) -> bool:
         return self._memory is not None or bool(self._start)
 
     def take(self) -> list[tuple[bool, Part]]:
+        """Some of the messages that are complete; none when there are none.
+
+        Raises MessageTooLargeError; nothing can be read after it.
+        """
+        if self._rest and not self._whole:
+            with memoryview(self._rest) as view:
+                size = self._parse(view)
+            del self._rest[:size]
         whole, self._whole = self._whole, []
         return whole
 
     def feed(self, data: memoryview) -> None:
         """Raises MessageTooLargeError; nothing can be read after it."""
+        size = 0 if self._rest else self._parse(data)
+        if size < len(data):
+            self._rest += data[size:]
+
+    def _parse(self, data: memoryview) -> int:
+        """Returns up to where messages were taken apart."""
         at, end = 0, len(data)
-        while at < end:
+        while at < end and len(self._whole) < _MOST_WHOLE:
             if self._memory is not None:
                 size = min(end - at, len(self._memory) - self._filled)
                 self._memory[self._filled : self._filled + size] = data[at : at + size]
@@ -58,13 +76,14 @@ class MessageReader:
                 self._start += data[at : at + size]
                 at += size
                 if len(self._start) < PREFIX.size:
-                    return
+                    break
                 prefix, self._start = self._start, b""
                 at = self._begin(prefix, data, at)
             else:
-                at = self._begin(data[at : at + PREFIX.size], data, at + PREFIX.size)
+                at = self._begin(bytes(data[at : at + PREFIX.size]), data, at + PREFIX.size)
+        return at
 
-    def _begin(self, prefix: Part, data: memoryview, at: int) -> int:
+    def _begin(self, prefix: bytes, data: memoryview, at: int) -> int:
         """The message that starts at `at`. Returns up to where it was dealt with."""
         flag, size = cast(tuple[int, int], PREFIX.unpack(prefix))
         self._is_compressed = bool(flag & 1)

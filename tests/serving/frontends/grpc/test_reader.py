@@ -16,16 +16,21 @@ from tests.serving.frontends.grpc.services import framed
 @given(
     st.lists(st.binary(max_size=40), max_size=6),
     st.lists(st.integers(1, 30), min_size=1, max_size=20),
+    st.booleans(),
 )
-def test_pieces_of_any_size_give_the_messages(texts: list[bytes], sizes: list[int]) -> None:
+def test_pieces_of_any_size_give_the_messages(
+    texts: list[bytes], sizes: list[int], is_eager: bool
+) -> None:
     wire = memoryview(b"".join(framed(text, is_compressed=len(text) % 2 == 1) for text in texts))
     reader, at, number = MessageReader(), 0, 0
     found = []
     while at < len(wire):
         size = sizes[number % len(sizes)]
         reader.feed(wire[at : at + size])
-        found += reader.take()
+        if is_eager:
+            found += reader.take()
         at, number = at + size, number + 1
+    found += reader.take()
 
     assert [(bytes(data), flag) for flag, data in found] == [
         (text, len(text) % 2 == 1) for text in texts
@@ -72,3 +77,18 @@ def test_the_tensor_of_a_large_message_is_aligned(name: str) -> None:
 def test_more_than_a_message_may_have_is_refused() -> None:
     with pytest.raises(MessageTooLargeError, match="larger than max"):
         MessageReader().feed(memoryview(b"\0\xff\xff\xff\xff"))
+
+
+def test_no_more_messages_are_taken_apart_than_somebody_takes() -> None:
+    """A window full of empty messages would be a million objects."""
+    reader = MessageReader()
+    for _ in range(10):
+        reader.feed(memoryview(framed(b"") * 1000))
+    assert len(reader._whole) == 256
+    assert len(reader._rest) == 5 * (10_000 - 256)
+    count = 0
+    while taken := reader.take():
+        assert len(taken) <= 256
+        count += len(taken)
+    assert count == 10_000
+    assert not reader.is_within_message
