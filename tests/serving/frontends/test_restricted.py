@@ -123,6 +123,19 @@ def test_grpc_restricted_protocols_need_their_metadata(
         np.testing.assert_array_equal(answer.as_numpy("OUTPUT0"), np.ones((1, 4), np.float32))
 
 
+def test_large_tensors_go_through_tls_too(guarded: ServerProcess, certificates: Path) -> None:
+    """GRPC-043, and GRPC-044: what comes back is compressed."""
+    values = np.arange(2_000_000, dtype=np.float32).reshape(1, -1)
+    tensor = tritonclient.grpc.InferInput("INPUT0", list(values.shape), "FP32")
+    tensor.set_data_from_numpy(values)
+    with with_tls(guarded, certificates) as client:
+        for compression in (None, "gzip"):
+            answer = client.infer(
+                "identity", [tensor], headers=METADATA, compression_algorithm=compression
+            )
+            np.testing.assert_array_equal(answer.as_numpy("OUTPUT0"), values)
+
+
 def test_a_restricted_stream_is_refused_and_opened(
     guarded: ServerProcess, certificates: Path
 ) -> None:
