@@ -8,12 +8,13 @@ from typing import Any
 import psutil
 
 from serving import devices
+from serving.backends.registry import BackendRegistry
 from serving.errors import FailureReason
 from serving.scheduling.sequence.lanes import SlotUsage
 from serving.stats import ModelStats
 from tests.waiting import wait_until_blocking
 from workers.messages import DeviceSample
-from workers.telemetry import ModelSampler, ProcessSampler, device_samples
+from workers.telemetry import ModelSampler, ProcessSampler, backend_states, device_samples
 
 
 def fake_model(name: str = "m", version: int = 1) -> Any:
@@ -90,6 +91,15 @@ def test_figures_of_a_device_that_it_does_not_give_are_zero(monkeypatch):
         DeviceSample(0, "GPU-1", "H200", 0.5, 10, 20, 99.5, 61),
         DeviceSample(1, "GPU-2", "GPU", 0.0, 0, 0),
     ]
+
+
+def test_backends_are_told_with_what_they_need():
+    states = {item.name: item for item in backend_states(BackendRegistry())}
+
+    assert states["identity"].origin == "built in"
+    assert states["onnxruntime"].package.startswith("onnxruntime")
+    assert states["onnxruntime"].version
+    assert not states["onnxruntime"].install
 
 
 def test_processes_below_this_one_count():
