@@ -107,15 +107,16 @@ def check_version(
 ) -> None:
     """`installed`: as the runtime says it, e.g. 1.7.1.116. Raises: ModelLoadError.
 
-    An engine goes with its version only, unless it was built version compatible: then with later
-    ones of the same major version (TRT-01).
+    An engine goes with its version only, unless it was built version compatible: then it brings
+    the runtime that it needs, and only an installation of an earlier major version cannot take it
+    (TRT-01).
     """
     have = tuple(int(part) for part in installed.split(".")[:4] if part.isdigit())
     fits = have[:3] == header.version[:3]
     if is_version_compatible:
-        fits = have[:1] == header.version[:1] and have >= header.version[: len(have)]
+        fits = have[:1] >= header.version[:1]
     if not fits:
-        hint = "" if is_version_compatible or have[:1] != header.version[:1] else _COMPATIBLE
+        hint = "" if is_version_compatible or have[:1] < header.version[:1] else _COMPATIBLE
         raise ModelLoadError(
             f"{file} was built by {header.product} {text_of(header.version)}, but "
             f"{header.product} {installed} is installed, which cannot read it: build the engine "
