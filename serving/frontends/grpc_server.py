@@ -6,6 +6,7 @@ Source: spec protocol_grpc.md.
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.frontends import grpc_health, grpc_service, grpc_wire
@@ -109,6 +110,13 @@ def _limits(options: GrpcOptions) -> Http2Limits:
     )
 
 
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise OSError(error.errno, f"{path} for gRPC's TLS: {error.strerror}") from error
+
+
 def _tls(options: GrpcOptions) -> ssl.SSLContext:
     """Raises OSError naming the file that cannot be read, or holds no such thing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -119,9 +127,10 @@ def _tls(options: GrpcOptions) -> ssl.SSLContext:
     assert key is not None
     for path in (certificate, key, root):
         if path is not None:
-            path.open("rb").close()  # OpenSSL does not say which file is missing
+            _check_readable(path)  # OpenSSL does not say which file is missing
     try:
-        context.load_cert_chain(certificate, key)
+        # Without a password, OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(certificate, key, password=lambda: b"")
         if root is not None:
             context.load_verify_locations(root)
     except ssl.SSLError as error:
