@@ -95,7 +95,7 @@ def test_unknown_device_bits_are_not_guessed_at():
     ],
 )
 def test_an_engine_goes_with_its_version(header, installed, is_compatible, fits):
-    """TRT-01: with others of the same or a later major one where it was built version compatible."""
+    """TRT-01: or with others of its major version and later ones, if built version compatible."""
     if fits:
         check_version(header, installed, "1/model.plan", is_version_compatible=is_compatible)
         return
