@@ -163,6 +163,8 @@ class ProfileContext:
     def set_shapes(self, shapes: Mapping[str, Shape], *, has_values: bool) -> None:
         """`has_values`: shape tensors hold new values, so that outputs may change all the same."""
         changed = {name: shape for name, shape in shapes.items() if self._shapes.get(name) != shape}
+        if changed:
+            self._library.log.forget_errors()
         for name, shape in changed.items():
             self._shapes.pop(name, None)
             if not self._raw.set_input_shape(name, shape):
