@@ -53,6 +53,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         )
         self._keepalive = KeepAlive(self)
         self._preface_timer: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._is_reading = True
         self._is_woken = False
         self._is_handling = False
@@ -77,8 +78,9 @@ class Http2Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._keepalive.stop()
-        if self._preface_timer is not None:
-            self._preface_timer.cancel()
+        for timer in (self._preface_timer, self._drain_timer):
+            if timer is not None:
+                timer.cancel()
         self.streams.abandon()
         self.server.forget(self)
 
@@ -249,9 +251,13 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.outbox.control(frames.ping(_DRAIN_PING))
         if not self._reader.has_settings:
             self._finish_draining()
+        else:
+            self._drain_timer = self._loop.call_later(
+                self.limits.drain_timeout_s, self._finish_draining
+            )
 
     def _finish_draining(self) -> None:
-        if self.is_final:
+        if self.is_final or self._transport is None:
             return
         self.is_final = True
         self.outbox.control(frames.goaway(self.streams.last_id, Code.NO_ERROR))

@@ -40,6 +40,8 @@ class Http2Limits:
     max_continuations: int = 16
     preface_timeout_s: float = 20.0
     """For the TLS handshake and the preface with its SETTINGS, each."""
+    drain_timeout_s: float = 20.0
+    """For a client to hear that it should call no more."""
     write_high_water: int = 4 * 1024**2
     """Bytes that the transport holds before nothing more is written, and nothing more read."""
     max_stream_backlog: int = 64 * 1024**2

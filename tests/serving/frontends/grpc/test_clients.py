@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -141,6 +143,11 @@ def test_a_client_of_threads_calls_too() -> None:
         return found
 
     assert asyncio.run(run()) == [b"a", b"b", b"b", b"b", b"c", b"d"]
+
+
+def test_serving_loads_no_grpc_library() -> None:
+    program = "import sys, serving.standalone; sys.exit('grpc' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 async def test_a_stop_lets_calls_end_and_clients_know(methods: Methods) -> None:

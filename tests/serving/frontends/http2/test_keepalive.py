@@ -137,6 +137,15 @@ async def test_calls_of_a_connection_of_age_have_a_grace() -> None:
         await wait_until(lambda: not server.connections)
 
 
+async def test_a_client_that_does_not_confirm_the_end_is_drained_nevertheless() -> None:
+    old = Http2Limits(drain_timeout_s=0.02, keepalive=KeepAliveLimits(max_connection_age_s=0.02))
+    async with serving(old) as server:
+        client = await RawHttp2.connect(server.port)
+        await client.sync()
+        await wait_until(lambda: not server.connections)
+        assert (await client.goaway()).code == Code.NO_ERROR
+
+
 async def test_a_stop_waits_for_calls_in_progress(server: Http2Server, app: Application) -> None:
     client = await RawHttp2.connect(server.port)
     client.open(1, "/hold")
