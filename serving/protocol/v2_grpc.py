@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from serving.client_memory import ClientMemory, RegionPart
 from serving.config.decode import ModelSpec
 from serving.datatypes import BY_NAME, DataType, element_count
-from serving.errors import InvalidArgumentError, NotFoundError
+from serving.errors import InvalidArgumentError
 from serving.protocol import v2_binary
 from serving.protocol.parameters import apply_parameter, version_number
 from serving.protocol.tensor_counts import check_tensor_counts
@@ -35,15 +35,16 @@ _CONTENTS = {
     "BYTES": "bytes_contents",
 }
 _REGION = "shared_memory_region"
+_MAY_BE_UINT64 = frozenset({"priority", "sequence_id"})
 _ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
 
 
 def parse_version(text: str, model: str) -> int:
-    """-1 for an empty version. Raises NotFoundError for what is no version number."""
+    """-1 for an empty version. Raises InvalidArgumentError for what is no version number."""
     if not text:
         return -1
     if not text.isascii() or not text.isdigit():
-        raise NotFoundError(
+        raise InvalidArgumentError(
             f"model '{model}' has no version '{text[:40]}': versions are numbers, empty means the "
             "latest"
         )
@@ -66,6 +67,7 @@ def decode_request(
                 raise InvalidArgumentError(f"parameter '{name}' must be a bool")
             request.parameters[name] = value.bool_param
         else:
+            _refuse_uint64(name, value)
             apply_parameter(request, name, _parameter(name, value))
     raw = split.raw
     if raw:
@@ -111,6 +113,18 @@ def _region_part(parameters: Any, where: str, memory: ClientMemory) -> RegionPar
         if name in parameters:
             raise InvalidArgumentError(f"{where} has '{name}' without '{_REGION}'")
     return None
+
+
+def _refuse_uint64(name: str, value: Any) -> None:
+    """Of all parameters two may have that type: priorities, and ids as ensembles give them back.
+
+    Raises InvalidArgumentError. Source: spec GRPC-022.
+    """
+    if name not in _MAY_BE_UINT64 and value.WhichOneof("parameter_choice") == "uint64_param":
+        raise InvalidArgumentError(
+            f"invalid value type for '{name}' parameter, expected int64_param, bool_param, "
+            "double_param or string_param"
+        )
 
 
 def _parameter(name: str, value: Any) -> object:

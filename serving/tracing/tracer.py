@@ -6,19 +6,16 @@ Source: spec TRC-001..003, TRC-008, HTTP-080..084.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from serving.errors import UnsupportedError
+from serving.errors import InvalidArgumentError, UnsupportedError
 from serving.options import TraceSettings
 from serving.tracing.context import Spans, TraceContext
 from serving.tracing.opentelemetry import SpanSink
 from serving.tracing.settings import TraceChange, applied, read_change
 from serving.tracing.trace import Trace
 from serving.tracing.trace_file import TraceFile
-
-logger = logging.getLogger(__name__)
 
 
 class TraceSink(Protocol):
@@ -83,7 +80,8 @@ class Tracer:
     def change(self, wanted: Mapping[str, object], model: str = "") -> TraceSettings:
         """Of all models, or of one. Raises ServingError, and changes nothing, on a mistake.
 
-        The caller has made sure that there is such a model.
+        Levels cannot be had without a file, which is given at the start alone. The caller has made
+        sure that there is such a model.
         """
         if self.is_telemetry:
             raise UnsupportedError(
@@ -91,18 +89,17 @@ class Tracer:
                 "start it with other --trace-config options"
             )
         change: TraceChange = read_change(wanted)
+        if change.values.get("levels", ("OFF",)) != ("OFF",) and self._sink is None:
+            raise InvalidArgumentError(
+                "Attempting to set invalid trace setting: trace file name is not given; start the "
+                "server with --trace-config triton,file=<path>"
+            )
         if model:
             self._of_models[model] = change.merged(self._of_models.get(model, {}))
         else:
             self._own = change.merged(self._own)
         self._apply()
-        settings = self.settings(model)
-        if settings.levels != ("OFF",) and not settings.file:
-            logger.warning(
-                "tracing is wanted and there is no file for it: start the server with "
-                "--trace-config triton,file=<path>"
-            )
-        return settings
+        return self.settings(model)
 
     def sample(self, model: str, caller: TraceContext | None = None) -> Trace | None:
         """A trace for this request, or None when it is not its turn. One whose caller traces it is

@@ -111,6 +111,20 @@ async def test_a_named_repository_is_unsupported(doors: Doors) -> None:
         assert (await error_of(getattr(doors.stub, method)(message)))[0] == "UNIMPLEMENTED"
 
 
+async def test_a_version_that_is_no_number_is_the_clients_mistake(doors: Doors) -> None:
+    """GRPC-003, GRPC-005, GRPC-006, GRPC-009: one that is not there is not found."""
+    for method in ("Ready", "Metadata", "Config", "Statistics"):
+        ask, message = getattr(doors.stub, f"Model{method}"), getattr(pb, f"Model{method}Request")
+        missing = "INVALID_ARGUMENT" if method == "Statistics" else "NOT_FOUND"
+        for version, status in (
+            ("x", "INVALID_ARGUMENT"),
+            ("-1", "INVALID_ARGUMENT"),
+            ("7", missing),
+        ):
+            call = ask(message(name="identity", version=version))
+            assert (await error_of(call))[0] == status, (method, version)
+
+
 async def test_load_parameters_have_their_types(doors: Doors) -> None:
     """GRPC-011, GRPC-012: config is a string, a file bytes, unload_dependents a bool."""
     config = {

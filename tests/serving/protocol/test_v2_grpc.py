@@ -115,6 +115,8 @@ def broken() -> list[tuple[Any, str]]:
     classification.outputs.add(name="O").parameters["classification"].string_param = "3"
     offset = with_raw(b"\0" * 8)
     offset.inputs[0].parameters["shared_memory_offset"].int64_param = 1
+    unsigned = with_raw(b"\0" * 8)
+    unsigned.parameters["a"].uint64_param = 1
     half = message("FP16")
     half.inputs[0].contents.fp32_contents.extend([1, 2])
     return [
@@ -131,6 +133,7 @@ def broken() -> list[tuple[Any, str]]:
         (with_raw(b"", datatype="FOO"), "FOO"),
         (empty_parameter, "no value"),
         (reserved, "triton_x"),
+        (unsigned, "invalid value type for 'a' parameter"),
         (classification, "classification"),
         (offset, "shared_memory_offset"),
     ]

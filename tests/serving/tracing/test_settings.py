@@ -68,6 +68,15 @@ def test_http_081_a_wrong_value_is_refused_and_nothing_changes(
     assert of_all.settings() == before
 
 
+def test_http_081_levels_without_a_file_are_refused() -> None:
+    """The file is given at the start alone, so that such a change would trace nothing."""
+    nowhere = Tracer()
+
+    with pytest.raises(InvalidArgumentError, match="trace file name is not given"):
+        nowhere.change(ON)
+    assert nowhere.change({"trace_level": ["OFF"], "trace_rate": "7"}).rate == 7
+
+
 def test_http_081_nobody_may_choose_the_file() -> None:
     with pytest.raises(UnsupportedError, match="--trace-config"):
         tracer().change({"trace_file": "/etc/passwd"})
