@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from serving.config.pt2_sizes import SizeRules, read_size_rules
 from serving.config.signature import Signature, TensorSignature
 from serving.config.signature_torch import open_archive, small_member
 from serving.config.torch_call_spec import CallSpec, parse_call_spec
@@ -159,6 +160,8 @@ class CompiledProgram:
     """None where the archive comes without the source code."""
     inputs: tuple[CompiledInput, ...] | None = None
     """None where the source code does not tell."""
+    size_rules: SizeRules | None = None
+    """Of sizes that follow from others; None where the source code does not tell."""
 
 
 def read_pt2_signature(path: Path) -> Signature | CompiledProgram:
@@ -272,7 +275,8 @@ def _compiled(archive: zipfile.ZipFile, names: list[str]) -> CompiledProgram:
         if name.endswith(".cpp"):
             source = archive.read(small_member(archive, name)).decode("utf-8", "replace")
             if "in_spec_ =" in source:
-                return CompiledProgram(model_name, metadata, *_read_source(source))
+                told = _read_source(source)
+                return CompiledProgram(model_name, metadata, *told, read_size_rules(source))
     return CompiledProgram(model_name, metadata)
 
 

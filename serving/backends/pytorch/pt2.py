@@ -39,6 +39,7 @@ from serving.config.compare import fill_from_signature
 from serving.config.compare_pt2 import with_ordinal_names
 from serving.config.decode import InstanceKind
 from serving.config.protobuf import pb
+from serving.config.pt2_sizes import SizeRules
 from serving.config.signature import Signature
 from serving.config.signature_pt2 import CompiledInput, CompiledProgram, read_pt2_signature
 from serving.config.torch_call_spec import CallSpec
@@ -110,15 +111,39 @@ class Pt2Model(LoadedModel):
         call_spec, expected = self._call()
         if call_spec is None:
             call_spec = program.call_spec
-        if expected is None:
-            logger.warning(
-                "%s does not tell which shapes its code takes, which does not look at them itself: "
-                "dims of the config must be exactly those that it was compiled for model=%s",
-                _shown(self.context),
-                self.context.spec.name,
-            )
+        self._warn_of_untold(expected)
         plan = plan_call(self.context.spec, call_spec)
         return Pt2Instance(self, program, plan, expected, device)
+
+    @property
+    def size_rules(self) -> SizeRules:
+        """Of compiled code; an exported program looks at sizes itself."""
+        if isinstance(self._signature, CompiledProgram) and self._signature.size_rules is not None:
+            return self._signature.size_rules
+        return SizeRules()
+
+    def _warn_of_untold(self, expected: Sequence[CompiledInput] | None) -> None:
+        if expected is None:
+            told, remedy = "shapes its code takes", "be exactly those that it was compiled for"
+        elif self._has_untold_sizes(expected):
+            told, remedy = "sizes its code takes for granted", "not be -1 where one follows another"
+        else:
+            return
+        logger.warning(
+            "%s does not tell which %s, and the code does not look at them itself: dims of the "
+            "config must %s model=%s",
+            _shown(self.context),
+            told,
+            remedy,
+            self.context.spec.name,
+        )
+
+    def _has_untold_sizes(self, expected: Sequence[CompiledInput]) -> bool:
+        signature = self._signature
+        if not isinstance(signature, CompiledProgram) or signature.size_rules is not None:
+            return False
+        first = int(self.context.spec.has_batch_axis)  # the batch is alike in all inputs
+        return any(-1 in item.shape[first:] for item in expected)
 
     def unload(self) -> None:
         self._shared.clear()
@@ -222,6 +247,7 @@ class Pt2Instance(TensorInstance):
         self._program: Program | None = program
         self._plan = plan
         self._expected = tuple(zip(plan.inputs, expected, strict=True)) if expected else ()
+        self._size_rules = model.size_rules
         self._device = device
         self._options = model.options
         self._results = Results(model.context.spec, plan.outputs)
@@ -232,6 +258,10 @@ class Pt2Instance(TensorInstance):
             refusal = expected.refusal(inputs[name].shape)
             if refusal:
                 raise self._refused(name, inputs[name].shape, refusal)
+        misfit = self._size_rules.refusal([inputs[name].shape for name in self._plan.inputs])
+        if misfit is not None:
+            name = self._plan.inputs[misfit[0]]
+            raise self._refused(name, inputs[name].shape, misfit[1])
         try:
             with switches.modes(self._options, self._stream):
                 tensors = [

@@ -66,6 +66,13 @@ class Net(nn.Module):
         return torch.relu(self.linear(x)), y * 2
 
 
+class Joined(nn.Module):
+    """Two tensors of one length."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+
 class Fixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * 2
@@ -86,9 +93,12 @@ class Archive:
     kwargs: dict[str, Any] = field(default_factory=dict)
     batches: int = 0
     """So many arguments have a first dimension of any size."""
+    is_joined: bool = False
+    """They have the same size."""
 
     def exported(self) -> Any:
-        shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in range(self.batches)) or None
+        size = torch.export.Dim("length") if self.is_joined else torch.export.Dim.DYNAMIC
+        shapes = tuple({0: size} for _ in range(self.batches)) or None
         return torch.export.export(
             self.module.eval(), self.args, kwargs=self.kwargs, dynamic_shapes=shapes
         )
@@ -122,7 +132,15 @@ ACCUMULATE = Archive(
     batches=4,
 )
 
-KINDS = {"example": EXAMPLE, "net": NET, "fixed": FIXED, "accumulate": ACCUMULATE}
+JOINED = Archive(Joined(), (torch.zeros(3), torch.zeros(3)), batches=2, is_joined=True)
+
+KINDS = {
+    "example": EXAMPLE,
+    "net": NET,
+    "fixed": FIXED,
+    "accumulate": ACCUMULATE,
+    "joined": JOINED,
+}
 
 
 def io(kind: str, names: Sequence[str], datatype: str = "FP32", dims: str = "4") -> str:
@@ -148,6 +166,9 @@ NET_IO = (
 )
 NET_CONFIG = f"{HEAD}max_batch_size: 8\n{NET_IO}"
 FIXED_CONFIG = HEAD + "max_batch_size: 8\n" + io("input", ["ARGS[0]"]) + io("output", ["RESULT"])
+JOINED_CONFIG = (
+    HEAD + io("input", ["ARGS[0]", "ARGS[1]"], dims="-1") + io("output", ["RESULT"], dims="-1")
+)
 ACCUMULATE_CONFIG = (
     HEAD
     + "max_batch_size: 4\n"

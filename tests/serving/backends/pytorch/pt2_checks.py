@@ -12,6 +12,7 @@ from tests.serving.backends.pytorch.archives import (
     ACCUMULATE_CONFIG,
     EXAMPLE_CONFIG,
     FIXED_CONFIG,
+    JOINED_CONFIG,
     NET_CONFIG,
     ORDINAL_CONFIG,
     SEED_INPUTS,
@@ -84,6 +85,23 @@ async def check_fixed_batch(directory, caplog):
         assert error.code is ErrorCode.INVALID_ARG
         assert f"input 'ARGS[0]' has shape [{rows}, 4]" in error.message
         assert "dimension 0 must be 2; it serves batches of that size only" in error.message
+    await model.drain_and_close()
+
+
+async def check_joined_sizes(directory):
+    """Where one size follows from another, a request that does not keep to it is refused."""
+    model = await load(JOINED_CONFIG, directory)
+
+    def sent(first, second):
+        return {"ARGS[0]": np.ones(first, np.float32), "ARGS[1]": np.ones(second, np.float32)}
+
+    for size in (1, 5):
+        outputs = await outputs_of(model, sent(size, size))
+        assert outputs["RESULT"].tolist() == [2] * size
+    for first, second in ((9, 3), (3, 9), (1, 3), (3, 1)):
+        error = await infer_error(model, sent(first, second))
+        assert error.code is ErrorCode.INVALID_ARG
+        assert "model 'm' refused the request: " in error.message
     await model.drain_and_close()
 
 

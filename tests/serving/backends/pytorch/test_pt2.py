@@ -19,6 +19,7 @@ from tests.serving.backends.pytorch.pt2_checks import (
     check_batches,
     check_example,
     check_fixed_batch,
+    check_joined_sizes,
     check_sequence,
     check_shared_weights,
     example_inputs,
@@ -126,6 +127,11 @@ async def test_an_archive_with_a_dynamic_first_dimension_batches(exported):
 async def test_an_archive_with_a_fixed_batch_refuses_other_sizes_at_run_time(exported, caplog):
     """PT-12: compiled code would read past the end of the tensor."""
     await check_fixed_batch(exported / "fixed", caplog)
+
+
+async def test_sizes_that_follow_from_others_are_checked(exported):
+    """PT-12."""
+    await check_joined_sizes(exported / "joined")
 
 
 async def test_sequences_have_controls_and_state_as_ordinary_tensors(exported):

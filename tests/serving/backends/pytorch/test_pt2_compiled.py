@@ -63,6 +63,11 @@ async def test_an_archive_with_a_fixed_batch_refuses_other_sizes_at_run_time(com
     await pt2_checks.check_fixed_batch(compiled / "fixed", caplog)
 
 
+async def test_sizes_that_follow_from_others_are_checked(compiled):
+    """PT-12: the code itself would read past the end of the shorter one."""
+    await pt2_checks.check_joined_sizes(compiled / "joined")
+
+
 async def test_sequences_have_controls_and_state_as_ordinary_tensors(compiled):
     """PT-13."""
     await pt2_checks.check_sequence(compiled / "accumulate")
