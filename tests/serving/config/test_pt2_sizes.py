@@ -1,4 +1,4 @@
-"""Sizes of a compiled program that follow from others, as PyTorch 2.13 writes them into its code."""
+"""Sizes of a compiled program that follow from others, as PyTorch 2.13 writes them down."""
 
 from __future__ import annotations
 
