@@ -49,6 +49,11 @@ class ModelContext:
     def version_directory(self) -> Path:
         return self.model_directory / str(self.version)
 
+    def cuda_number(self, placement: Placement) -> int:
+        """Of the GPU of an instance, as CUDA counts in this process: a process of the instance's
+        own sees that GPU only, which is number 0 there."""
+        return 0 if self.child is not None else placement.device_id
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -169,6 +174,8 @@ class TensorInstance(ModelInstance):
         self._spec = context.spec
         self._version = context.version
         self._outputs = context.spec.backend_outputs
+        self._rows = 1
+        """Of the batch that runs; where the model does not batch, the number of requests."""
         self._states = [state.output_name for state in context.spec.states]
         """Outputs that are wanted with every request (SCH-062)."""
         self._ragged = RaggedInputs(context.spec)
@@ -194,6 +201,7 @@ class TensorInstance(ModelInstance):
         inputs = self._gather(requests)
         times.input_end_ns = time.monotonic_ns()
         names = self._wanted(requests)
+        self._rows = sum(request.batch_size for request in requests)
         try:
             outputs = self.run(inputs, names)
         except ServingError:
@@ -202,7 +210,7 @@ class TensorInstance(ModelInstance):
             raise BackendError(f"model '{self._spec.name}' failed to execute: {error}") from error
         times.output_start_ns = time.monotonic_ns()
         if self._spec.has_batch_axis:
-            self._check_batch_axis(sum(request.batch_size for request in requests), outputs)
+            self._check_batch_axis(self._rows, outputs)
         self._scatter(requests, outputs)
 
     def _check_batch_axis(self, batch_size: int, outputs: dict[str, NDArray[np.generic]]) -> None:

@@ -119,7 +119,7 @@ class _TensorFlowModel(LoadedModel):
         return loaded, self._settings.instances_per_session
 
     def create_instance(self, placement: Placement) -> ModelInstance:
-        device = _device(placement.kind, placement.device_id)
+        device = _device(placement.kind, self._context.cuda_number(placement))
         with self._lock:
             loaded, places = self._open.get(device, (None, 0))
             if loaded is None or not places:

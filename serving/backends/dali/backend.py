@@ -78,7 +78,8 @@ class _DaliModel(LoadedModel):
         self._threads = threads
 
     def create_instance(self, placement: Placement) -> ModelInstance:
-        device = placement.device_id if placement.kind is InstanceKind.GPU else None
+        is_gpu = placement.kind is InstanceKind.GPU
+        device = self._context.cuda_number(placement) if is_gpu else None
         batch_size = max(1, self._context.spec.max_batch_size)
         settings = Settings(batch_size, self._threads, device)
         try:
@@ -129,7 +130,7 @@ class _DaliInstance(ModelInstance):
         for request in requests:
             for name, tensor in request.inputs.items():
                 rows = tensor.array if self._spec.has_batch_axis else [tensor.array]
-                samples[name] += [np.ascontiguousarray(row) for row in rows]
+                samples[name] += [np.array(row, order="C", copy=None) for row in rows]
         return self._pipeline.run(samples)
 
     def _samples_of(self, request: InferenceRequest) -> int:

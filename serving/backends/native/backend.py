@@ -127,13 +127,11 @@ class NativeInstance(ModelInstance):
         self._model = model
         self._spec = context.spec
         self._name = placement.instance_name
-        # A process of its own sees one GPU only, which is number 0 there.
-        device = 0 if context.child is not None else placement.device_id
         self._structure = abi.Instance(
             model=ctypes.addressof(model.structure),
             name=placement.instance_name.encode(),
             kind=abi.KINDS.get(placement.kind, 0),
-            device=device,
+            device=context.cuda_number(placement),
         )
         self._call("conch_instance_initialize", f"backend '{self._spec.backend}'")
 

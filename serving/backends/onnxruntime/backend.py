@@ -69,9 +69,7 @@ class OnnxRuntimeBackend(Backend):
     def load(self, context: ModelContext) -> LoadedModel:
         refuse_decoupled(context)
         model = _OnnxModel(context, _model_path(context), read_settings(context))
-        groups = context.spec.instance_groups
-        wanted = {_device_of(group.kind, gpu) for group in groups for gpu in (group.gpus or (0,))}
-        for device in wanted or {-1}:
+        for device in _devices(context) or {-1}:
             check(context.spec, model.signature(device))
         return model
 
@@ -97,7 +95,7 @@ class _OnnxModel(LoadedModel):
         return sessions.signature_of(self.session(device), self._path)
 
     def create_instance(self, placement: Placement) -> ModelInstance:
-        device = _device_of(placement.kind, placement.device_id)
+        device = _device_of(placement.kind, self._context.cuda_number(placement))
         session, options = self.session(device), sessions.run_options(self._settings)
         return _OnnxInstance(self._context, session, options, self.signature(device), device)
 
@@ -214,6 +212,15 @@ def _scalars(tensors: Sequence[ModelTensor], spec: ModelSpec) -> frozenset[str]:
     if spec.has_batch_axis:
         return frozenset()
     return frozenset(item.name for item in tensors if item.is_scalar and item.name in plain)
+
+
+def _devices(context: ModelContext) -> set[int]:
+    """Of all instance groups, as `_device_of` counts."""
+    return {
+        _device_of(group.kind, context.cuda_number(Placement(group.name, group.kind, gpu)))
+        for group in context.spec.instance_groups
+        for gpu in (group.gpus or (0,))
+    }
 
 
 def _device_of(kind: InstanceKind, device: int) -> int:

@@ -70,8 +70,7 @@ def device_of(context: ModelContext, placement: Placement) -> Any | None:
             f"{torch().__version__} finds no CUDA device: install a build of torch for CUDA and "
             "check the driver, or use KIND_CPU"
         )
-    # A process of its own sees one GPU only, which is number 0 there.
-    index = 0 if context.child is not None else placement.device_id
+    index = context.cuda_number(placement)
     if index >= torch().cuda.device_count():
         raise ModelLoadError(
             f"instance '{placement.instance_name}' is to run on GPU {index}, but torch sees "

@@ -29,8 +29,6 @@ from serving.errors import ModelLoadError, ServingError
 logger = logging.getLogger(__name__)
 
 FILENAME = "model.pt"
-_KEEPING = ("prim::SetAttr", "aten::append", "aten::_set_item")
-"""What a module does that may keep a tensor."""
 
 
 class TorchScriptModel(LoadedModel):
@@ -126,7 +124,7 @@ class TorchScriptInstance(TensorInstance):
     def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
         with switches.modes(self._options, self._stream):
             tensors = {name: self._tensor(name, array) for name, array in inputs.items()}
-            rows = next(iter(inputs.values())).shape[0] if self._spec.has_batch_axis else None
+            rows = self._rows if self._spec.has_batch_axis else None
             try:
                 values = self._results.listed(self._call(tensors))
                 return self._results.arrays(values, output_names, rows)
@@ -174,23 +172,25 @@ def _arguments(module: Any) -> list[naming.Argument]:
 
 def _keeps_state(module: Any) -> bool:
     """Whether forward changes what the module holds; False where it cannot be told."""
-    try:
-        graph = module.inlined_graph
-        aliases = graph.alias_db()
-        held = [node.output() for node in graph.findAllNodes("prim::GetAttr", True)]
-        return any(aliases.has_writers(value) for value in (next(graph.inputs()), *held))
-    except Exception:
-        return False
+    changes = _changes(module)
+    return changes is not None and changes[0]
 
 
 def _writes_inputs(module: Any) -> bool:
-    """Whether forward may change the tensors that it is given, or keep them beyond the call; True
-    where it cannot be told."""
+    """Whether forward may change the tensors that it is given, or keep them beyond the call, say in
+    a list of the module's; True where it cannot be told."""
+    changes = _changes(module)
+    return changes is None or any(changes)
+
+
+def _changes(module: Any) -> tuple[bool, bool] | None:
+    """Whether forward may change what the module holds, and what it is given; None where it cannot
+    be told."""
     try:
         graph = module.inlined_graph
-        if any(graph.findAllNodes(kind, True) for kind in _KEEPING):
-            return True
         aliases = graph.alias_db()
-        return any(aliases.has_writers(value) for value in list(graph.inputs())[1:])
+        own, *given = graph.inputs()
+        held = [own, *(node.output() for node in graph.findAllNodes("prim::GetAttr", True))]
+        return any(map(aliases.has_writers, held)), any(map(aliases.has_writers, given))
     except Exception:
-        return True
+        return None

@@ -127,6 +127,27 @@ class Previous(nn.Module):
         return before.expand(x.shape)
 
 
+class Hoards(nn.Module):
+    """Answers with its first input, which it keeps in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = torch.jit.Attribute([], list[Tensor])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept.insert(0, x)
+        return self.kept[-1]
+
+
+class Told(nn.Module):
+    """Says in words how much there is of each row; without rows, that there is nothing."""
+
+    def forward(self, x: Tensor | None = None, counts: Tensor | None = None) -> list[str]:
+        if counts is None:
+            return ["nothing"]
+        return [str(int(count)) for count in counts]
+
+
 class Remembers(nn.Module):
     """A running sum, its state kept by the server."""
 

@@ -36,6 +36,36 @@ async def test_text_is_a_list_of_str(tmp_path):
     await model.drain_and_close()
 
 
+async def test_text_has_a_row_for_each_of_the_batch_also_beside_ragged_inputs(tmp_path):
+    """PT-08: a list of texts is cut by the rows of the batch, not by those of an input."""
+    ragged = config(
+        [],
+        [],
+        'input { name: "x" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }'
+        'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "counts" data_type: TYPE_FP32 '
+        'source_input: "x" }\n' + io("output", "SAID__0", datatype="STRING", dims="1"),
+    )
+    model = await served(tmp_path, modules.Told(), ragged + "dynamic_batching {}\n")
+    sent = [np.zeros((1, count), np.float32) for count in (2, 5)]
+
+    answers = await asyncio.gather(*(outputs_of(model, {"x": item}) for item in sent))
+
+    assert [answer["SAID__0"].tolist() for answer in answers] == [[[b"2"]], [[b"5"]]]
+    await model.drain_and_close()
+
+
+async def test_every_input_may_be_left_out(tmp_path):
+    """Where each is optional."""
+    inputs = io("input", "x", "counts").replace("dims: [-1]", "dims: [-1] optional: true")
+    said = io("output", "SAID__0", datatype="STRING", dims="1")
+    model = await served(tmp_path, modules.Told(), config([], [], inputs + said))
+
+    answer = await outputs_of(model, {})
+
+    assert answer["SAID__0"].tolist() == [[b"nothing"]]
+    await model.drain_and_close()
+
+
 async def test_bytes_that_are_no_text_are_the_callers_mistake(tmp_path):
     """PT-08."""
     model = await served(tmp_path, modules.Shout(), SHOUT)
@@ -141,9 +171,10 @@ async def test_a_module_that_writes_to_its_input_leaves_the_callers_bytes(
     await model.drain_and_close()
 
 
-async def test_a_module_may_keep_its_input(tmp_path):
+@pytest.mark.parametrize("module", [modules.Previous, modules.Hoards])
+async def test_a_module_may_keep_its_input(tmp_path, module):
     """A caller in the same program may use its array again, and memory is shared with processes."""
-    model = await served(tmp_path, modules.Previous(), config("x", ["y"]))
+    model = await served(tmp_path, module(), config("x", ["y"]))
     sent = np.full((1, 40_000), 7, np.float32)
     await outputs_of(model, {"x": sent})
     sent[:] = 0
