@@ -47,7 +47,7 @@ class TensorRTBackend(Backend):
         model = _opened(context)
         try:
             gpus = [gpu for group in context.spec.instance_groups for gpu in group.gpus]
-            engine = model.engine(_ordinal(context, gpus[0] if gpus else 0), None)
+            engine = model.engine(gpus[0] if gpus else 0, None)
             signature.complete(context.config, engine.signature)
         finally:
             model.unload()
@@ -60,7 +60,7 @@ class TensorRTBackend(Backend):
             _check_kinds(context)
             for group in context.spec.instance_groups:
                 for gpu in group.gpus or (0,):
-                    model.check(group, _ordinal(context, gpu))
+                    model.check(group, gpu)
         except BaseException:
             model.unload()
             raise
@@ -84,29 +84,30 @@ class TensorRTModel(LoadedModel):
         self._engines: dict[tuple[int, int | None], DeviceEngine] = {}
         self._lock = threading.Lock()
 
-    def engine(self, ordinal: int, dla: int | None) -> DeviceEngine:
+    def engine(self, number: int, dla: int | None) -> DeviceEngine:
         """Made on first use. Raises: UnavailableError, ModelLoadError."""
         with self._lock:
-            engine = self._engines.get((ordinal, dla))
+            engine = self._engines.get((number, dla))
             if engine is None:
-                engine = self._engines[ordinal, dla] = self._open(ordinal, dla)
+                engine = self._engines[number, dla] = self._open(number, dla)
             return engine
 
-    def _open(self, ordinal: int, dla: int | None) -> DeviceEngine:
-        device = cuda_runtime.driver().device(ordinal)
+    def _open(self, number: int, dla: int | None) -> DeviceEngine:
+        device = cuda_runtime.driver().device(number)
         file = f"{self._path.parent.name}/{self._path.name}"
         plan_header.check_capability(self._header, device.capability, device.name, file)
         return DeviceEngine(self._library, self._path, device, self._settings, dla)
 
-    def check(self, group: InstanceGroup, ordinal: int) -> None:
+    def check(self, group: InstanceGroup, gpu: int) -> None:
         """Raises: ServingError where config, group and engine do not fit together."""
-        engine = self.engine(ordinal, dla_core_of(group))
+        placement = Placement(group.name, group.kind, gpu)
+        engine = self.engine(self._context.cuda_number(placement), dla_core_of(group))
         signature.check(self._context.spec, engine.signature)
         profile_numbers(group, len(engine.signature.profiles))
 
     def create_instance(self, placement: Placement) -> ModelInstance:
         group = group_of(self._context.spec, placement)
-        engine = self.engine(_ordinal(self._context, placement.device_id), dla_core_of(group))
+        engine = self.engine(self._context.cuda_number(placement), dla_core_of(group))
         numbers = profile_numbers(group, len(engine.signature.profiles))
         return TensorRTInstance(self._context, engine, self._settings, numbers)
 
@@ -144,8 +145,3 @@ def _check_kinds(context: ModelContext) -> None:
                 f"instance group '{group.name}' is {group.kind.value}: a TensorRT engine runs on "
                 "GPUs only; write kind: KIND_GPU"
             )
-
-
-def _ordinal(context: ModelContext, device_id: int) -> int:
-    """The device's number in this process: an instance's own process sees its device only."""
-    return 0 if context.child is not None else device_id

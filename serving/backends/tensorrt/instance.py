@@ -214,7 +214,7 @@ class TensorRTInstance(TensorInstance):
         }
 
     def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
-        batch_size = self._batch_size(inputs)
+        batch_size = self._rows if self._spec.has_batch_axis else 0
         feed = {name: self._as_engine_takes(name, inputs, batch_size) for name in self._inputs}
         shapes = {name: array.shape for name, array in feed.items()}
         values = {
@@ -290,15 +290,6 @@ class TensorRTInstance(TensorInstance):
             if memory.growing is not None:
                 found[name] = memory.growing.shape
         return found
-
-    def _batch_size(self, inputs: Mapping[str, Array]) -> int:
-        """0 where the model has no batch axis."""
-        if not self._spec.has_batch_axis:
-            return 0
-        for name, array in inputs.items():
-            if name not in self._shape_tensors and name not in self._ragged.names:
-                return array.shape[0] if array.ndim else 1
-        return 1
 
     def _as_engine_takes(self, name: str, inputs: Mapping[str, Array], batch_size: int) -> Array:
         array = inputs.get(name)
