@@ -1,11 +1,13 @@
 """The Python runtime (`runtime: "model.py"`): a torch.nn.Module of the user's, or TorchScript.
 
 Main thread of an instance process, since the user's code runs. Tensors go in and come out in the
-order of the config. Source: spec PT-24..26, REP-025.
+order of the config; inputs after one that a request leaves out go in by the names of forward's
+parameters. Source: spec PT-24..26, REP-025.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,19 +109,15 @@ class PythonRuntimeInstance(TensorInstance):
         self._module = module
         self._device = device
         self._inputs = list(context.spec.backend_inputs)
+        self._parameters = _parameters_of(module, context)
         places = {name: index for index, name in enumerate(context.spec.backend_outputs)}
         self._results = Results(context.spec, places)
 
     def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
-        rows = next(iter(inputs.values())).shape[0] if self._spec.has_batch_axis else None
+        rows = self._rows if self._spec.has_batch_axis else None
         try:
             with torch().inference_mode():
-                tensors = [
-                    runtime.to_tensor(inputs[name], self._device)
-                    for name in self._inputs
-                    if name in inputs
-                ]
-                returned = self._module(*tensors)
+                returned = self._call(inputs)
                 # A list of tensors, too: in Python it is as good as a tuple.
                 values = tuple(returned) if isinstance(returned, list) else returned
                 return self._results.arrays(self._results.listed(values), output_names, rows)
@@ -133,8 +131,44 @@ class PythonRuntimeInstance(TensorInstance):
                 f"{describe(error, self._context)}"
             ) from error
 
+    def _call(self, inputs: dict[str, Array]) -> Any:
+        positional, named = [], {}
+        is_gapless = True
+        for place, name in enumerate(self._inputs):
+            array = inputs.get(name)
+            if array is None:
+                is_gapless = False
+                continue
+            tensor = runtime.to_tensor(array, self._device)
+            if is_gapless:
+                positional.append(tensor)
+            else:
+                named[self._parameters[place]] = tensor
+        return self._module(*positional, **named)
+
     def close(self) -> None:
         self._module = None
+
+
+def _parameters_of(module: Any, context: ModelContext) -> list[str]:
+    """Names of forward's parameters, in order.
+
+    Raises: ModelLoadError where an input may be left out, and one after it has no such name.
+    """
+    if isinstance(module, torch().jit.ScriptModule):
+        names = [item.name for item in module.forward.schema.arguments[1:]]
+    else:
+        parameters = inspect.signature(module.forward).parameters.values()
+        names = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+    inputs = list(context.spec.backend_inputs.values())
+    optional = next((item.name for item in inputs[:-1] if item.is_optional), None)
+    if optional is not None and len(names) < len(inputs):
+        raise ModelLoadError(
+            f"input '{optional}' of model '{context.spec.name}' is optional, and forward has "
+            f"{len(names)} named parameters for {len(inputs)} inputs: name one for each, or list "
+            "the optional input last"
+        )
+    return names
 
 
 def find_class(module: object, shown: str) -> Any:

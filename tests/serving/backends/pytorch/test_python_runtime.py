@@ -322,3 +322,42 @@ def test_a_complete_config_leaves_the_file_to_the_runtime(tmp_path):
     complete(config, name="m", model_directory=tmp_path)
 
     assert config.default_model_filename == ""
+
+
+PLACES = """
+    import torch
+
+    class Places(torch.nn.Module):
+        def forward(self, a=None, b=None, c=None):
+            return sum(
+                (item * 10**place for place, item in enumerate((a, b, c)) if item is not None),
+                torch.zeros(1, 1),
+            )
+"""
+PLACES_CONFIG = (
+    HEAD
+    + io("input", "one", "two", "three").replace("] }", "] optional: true }")
+    + io("output", "y")
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"), [(["one", "two", "three"], 111), (["one", "three"], 101), (["two"], 10)]
+)
+def test_an_input_that_is_left_out_moves_no_other(tmp_path, given, answer):
+    write(tmp_path, PLACES)
+    instance = instance_of(tmp_path, PLACES_CONFIG + compiled(disable=True))
+
+    answered = instance.run({name: np.ones((1, 1), np.float32) for name in given}, ["y"])
+
+    assert answered["y"].tolist() == [[answer]]
+
+
+def test_an_input_may_be_left_out_where_those_after_it_have_names(tmp_path):
+    write(
+        tmp_path, PLACES.replace("a=None, b=None, c=None", "*given").replace("(a, b, c)", "given")
+    )
+
+    message = refused(tmp_path, PLACES_CONFIG + compiled(disable=True))
+
+    assert "forward has 0 named parameters for 3 inputs" in message
