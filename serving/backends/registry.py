@@ -12,7 +12,7 @@ import importlib
 import logging
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -99,12 +99,17 @@ class BackendRegistry:
     def names(self) -> list[str]:
         """Every name that `get` knows; models may bring others in their folders."""
         directory = self.backend_directory
-        files = {
-            name for name, path in search.files_in(directory).items() if path.suffix in FILE_LOADERS
+        folders = search.python_based(directory)
+        files = self._files()
+        return sorted(announced().keys() | BUILT_IN.keys() | folders.keys() | files.keys())
+
+    def _files(self) -> dict[str, Path]:
+        """Of the backend directory; without libraries that are for another server."""
+        return {
+            name: path
+            for name, path in search.files_in(self.backend_directory).items()
+            if path.suffix != ".so" or _is_for_us(name, path, path.stat().st_mtime_ns)
         }
-        return sorted(
-            announced().keys() | BUILT_IN.keys() | search.python_based(directory).keys() | files
-        )
 
     def get(
         self, name: str, *, runtime: str = "", version_directory: Path | None = None
@@ -137,7 +142,7 @@ class BackendRegistry:
         """Where it comes from without a model: a file or folder, or `module:Class`; empty for a
         name that is none.
         """
-        file = search.files_in(self.backend_directory).get(name)
+        file = self._files().get(name)
         return str(file) if file is not None else self._source(Wanted(name)) or ""
 
     def finalize(self) -> None:
@@ -259,6 +264,17 @@ def create(name: str, source: str) -> Backend:
             f"backend '{name}' ({source}) is not a subclass of serving.backends.base.Backend"
         )
     return backend
+
+
+@lru_cache(maxsize=256)
+def _is_for_us(name: str, path: Path, changed_ns: int) -> bool:
+    """Reads a library through, which may be large: once for each state of the file."""
+    check_file = importlib.import_module("serving.backends.native.library").check_file
+    try:
+        check_file(name, path)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def initialize(backend: Backend, config: Mapping[str, str]) -> None:

@@ -103,6 +103,18 @@ def test_backends_of_the_directory_and_of_models_are_told_with_their_place(tmp_p
     assert found["identity"][0] == "built in"
 
 
+def test_a_library_for_another_server_leaves_what_is_built_in(tmp_path: Path):
+    """As when --backend-directory is that of a Triton."""
+    for name in ("identity", "unheard"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"libtriton_{name}.so").write_bytes(b"\x7fELF TRITONBACKEND_")
+
+    found = {item.name: item.origin for item in installed.describe(BackendRegistry(tmp_path))}
+
+    assert found["identity"] == "built in"
+    assert "unheard" not in found
+
+
 def test_the_command_lists_backends_as_a_table_and_as_json(versions, capsys):
     versions["treelite"] = "4.8.1"
 
