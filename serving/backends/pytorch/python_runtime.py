@@ -158,7 +158,8 @@ def _parameters_of(module: Any, context: ModelContext) -> list[str]:
     if isinstance(module, torch().jit.ScriptModule):
         names = [item.name for item in module.forward.schema.arguments[1:]]
     else:
-        parameters = inspect.signature(module.forward).parameters.values()
+        written = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+        parameters = inspect.signature(written.forward).parameters.values()
         names = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
     inputs = list(context.spec.backend_inputs.values())
     optional = next((item.name for item in inputs[:-1] if item.is_optional), None)

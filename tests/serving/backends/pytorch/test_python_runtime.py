@@ -353,6 +353,12 @@ def test_an_input_that_is_left_out_moves_no_other(tmp_path, given, answer):
     assert answered["y"].tolist() == [[answer]]
 
 
+def test_a_compiled_module_has_the_parameters_that_were_written(tmp_path):
+    write(tmp_path, PLACES)
+
+    assert instance_of(tmp_path, PLACES_CONFIG + compiled(backend="eager")) is not None
+
+
 def test_an_input_may_be_left_out_where_those_after_it_have_names(tmp_path):
     write(
         tmp_path, PLACES.replace("a=None, b=None, c=None", "*given").replace("(a, b, c)", "given")
