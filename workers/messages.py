@@ -20,6 +20,14 @@ class ModelVersionState(msgspec.Struct, frozen=True):
     backend: str = ""
     instances: int = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it is loaded, and nobody tried in vain."""
+        return self.state in ("", "UNAVAILABLE") and self.reason.partition(",")[0] in IDLE_REASONS
+
+
+IDLE_REASONS = frozenset({"", "unloaded"})
+
 
 class DeviceSample(msgspec.Struct, frozen=True):
     """One GPU, by NVML."""

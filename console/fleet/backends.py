@@ -15,7 +15,7 @@ class BackendRow:
 
     backend: BackendState
     models: list[str]
-    """Names of those on this worker whose backend it is."""
+    """Names of those on this worker whose backend it is: loaded ones, and those that failed."""
 
     @property
     def is_missing(self) -> bool:
@@ -63,6 +63,8 @@ def worker_backends(
 def _rows(info: WorkerInfo) -> list[BackendRow]:
     users: dict[str, set[str]] = {}
     for model in info.models:
+        if model.is_idle:
+            continue
         users.setdefault(model.backend, set()).add(model.name)
     rows = [BackendRow(item, sorted(users.get(item.name, ()))) for item in info.backends]
     return sorted(rows, key=lambda row: (not row.models, row.is_missing, row.backend.name))

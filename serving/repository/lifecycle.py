@@ -28,6 +28,8 @@ class VersionRecord:
     """What serves (READY) or drains (UNLOADING); None otherwise."""
     note: str = ""
     """See `IndexEntry.note`."""
+    backend: str = ""
+    """By the config of the last load, whatever became of it."""
 
 
 class Lifecycle:
@@ -180,13 +182,13 @@ class Lifecycle:
     def _arrival(self, name: str) -> IndexEntry:
         return IndexEntry(name, None, VersionState.LOADING.value, self._arriving[name])
 
-    def begin_load(self, name: str, versions: Iterable[int]) -> None:
+    def begin_load(self, name: str, versions: Iterable[int], backend: str = "") -> None:
         """A version that serves stays READY until its successor is."""
         self._failures.pop(name, None)
         ready = self._ready.get(name, {})
         for version in versions:
             if version not in ready:
-                self._set(name, version, VersionState.LOADING)
+                self._set(name, version, VersionState.LOADING, backend=backend)
 
     def finish_load(self, name: str, models: Mapping[int, Model]) -> list[Model]:
         """All versions of a load turn READY in one step. Returns what they replace, to drain."""
@@ -278,10 +280,13 @@ class Lifecycle:
         *,
         model: Model | None = None,
         note: str = "",
+        backend: str = "",
     ) -> None:
         records = self._records.setdefault(name, {})
         before = records.get(version)
-        record = VersionRecord(version, state, reason, model, note)
+        known = _backend_of(model) if model is not None else backend
+        known = known or (before.backend if before is not None else "")
+        record = VersionRecord(version, state, reason, model, note, known)
         records[version] = record
         if before is None or before != record:
             self._on_change(self._entry(name, record))
@@ -304,11 +309,15 @@ class Lifecycle:
             record.version,
             record.state.value,
             record.reason,
-            model.spec.backend or model.spec.platform if model is not None else "",
+            record.backend,
             model.instance_count if model is not None else 0,
             self.namespace,
             record.note,
         )
+
+
+def _backend_of(model: Model) -> str:
+    return model.spec.backend or model.spec.platform
 
 
 def _is_coming(record: VersionRecord) -> bool:

@@ -54,6 +54,10 @@ class Prepared:
     """Of an ensemble whose parts have changed `config`: what it was before."""
 
     @property
+    def backend(self) -> str:
+        return self.config.backend or self.config.platform
+
+    @property
     def parts(self) -> Collection[str]:
         return parts_of(self.config)
 

@@ -258,7 +258,7 @@ class RepositoryManager:
         sound = self._lifecycle.sound_versions(name)
         before = None if anew else self._served.get(name)
         todo = plan(before, prepared, selected, sound, self._loader)
-        self._lifecycle.begin_load(name, todo.fresh)
+        self._lifecycle.begin_load(name, todo.fresh, prepared.backend)
         try:
             models, changes = await self._load_versions(prepared, todo)
         except BaseException:

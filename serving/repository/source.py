@@ -80,6 +80,10 @@ class PreparedModel(Protocol):
         """What is to be served."""
 
     @property
+    def backend(self) -> str:
+        """The backend, or the platform of what has none."""
+
+    @property
     def parts(self) -> Collection[str]:
         """Models that must serve before this one can."""
 

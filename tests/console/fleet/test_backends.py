@@ -19,6 +19,9 @@ MISSING = BackendState(
     install="pip install 'conch[vllm]'",
 )
 
+CHAT = make_model("chat", state="UNAVAILABLE", reason="vllm is missing", backend="vllm")
+GONE = make_model("old_chat", state="UNAVAILABLE", reason="unloaded", backend="vllm")
+
 
 @pytest.fixture
 def fleet(fake_workers: FakeWorkerClient) -> FakeWorkerClient:
@@ -35,7 +38,7 @@ def fleet(fake_workers: FakeWorkerClient) -> FakeWorkerClient:
     )
     fake_workers.infos = [
         make_worker("alpha", models=[make_model("bert")], backends=[MISSING, own, onnx]),
-        make_worker("beta", models=[make_model("chat", backend="vllm")], backends=[MISSING, both]),
+        make_worker("beta", models=[CHAT, GONE], backends=[MISSING, both]),
         make_worker("gone", state="lost", backends=[onnx]),
     ]
     return fake_workers

@@ -51,6 +51,7 @@ class FakePrepared:
     versions: Collection[int]
     agents: Any = None
     parts: Collection[str] = ()
+    backend: str = "fake"
 
 
 @dataclass

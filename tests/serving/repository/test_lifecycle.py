@@ -36,6 +36,17 @@ async def test_load_turns_loading_into_ready_and_tells_listeners(lifecycle, seen
     assert seen[-1].backend == "fake"
 
 
+async def test_failed_and_unloaded_versions_still_tell_their_backend(lifecycle):
+    lifecycle.begin_load("m", [1], "vllm")
+    lifecycle.fail_load("m", {1: "its package is missing"})
+
+    assert [entry.backend for entry in lifecycle.entries("m")] == ["vllm"]
+
+    lifecycle.clear_failure("m")
+
+    assert [entry.backend for entry in lifecycle.entries("m")] == ["vllm"]
+
+
 async def test_request_without_version_gets_the_highest_ready_one(lifecycle):
     served = models(1, 10, 2)
     lifecycle.finish_load("m", served)
