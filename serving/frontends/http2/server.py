@@ -13,7 +13,8 @@ from serving.frontends.http2.header_blocks import BlockCache
 from serving.frontends.http2.limits import Http2Limits
 from serving.frontends.http2.settings import greeting
 
-_READ_BUFFER_SIZE = 256 * 1024
+_READ_BUFFER_SIZE = 64 * 1024
+"""A larger one would be copied from more: what is left of a large message is received in place."""
 
 
 class Http2Server:
