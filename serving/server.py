@@ -213,13 +213,13 @@ class ModelServer:
         """For clients: unlike models that call others, they are refused while the server stops."""
         if self._is_stopping:
             raise UnavailableError("Server is stopping, it accepts no new requests")
+        if self._is_started:
+            return self._lifecycle.resolve(name, version)
         return self.model(name, version)
 
     def receiver(self, name: str, version: int = -1) -> Model:
         """Whose config a request is read by; `infer` decides if it is taken. Raises as `model`."""
         try:
-            if not self._is_stopping and self._is_started:
-                return self._lifecycle.resolve(name, version)
             return self._accepting(name, version)
         except ServingError:
             finishing = self._lifecycle.finishing_sequences(name, version)

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from serving.instance.wire import (
+    ALIGNMENT,
     MAX_DESCRIPTORS,
     MAX_PAYLOAD_BYTES,
     PREFIX,
     Frame,
     WireError,
-    aligned,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class FrameBuffer:
                 raise WireError("a frame lacks its descriptors")
             descriptors = [self._descriptors.popleft() for _ in range(descriptor_count)]
         header = memoryview(payload)[:header_length]
-        return Frame(kind, header, payload, aligned(header_length), descriptors)
+        data_start = (header_length + ALIGNMENT - 1) & -ALIGNMENT
+        return Frame(kind, header, payload, data_start, descriptors)
 
 
 def _send(sock: socket.socket, data: memoryview | bytes, descriptors: list[int]) -> int:

@@ -53,7 +53,9 @@ class ChildLink:
         """Handle what comes until `is_done`; False at the timeout, or when the worker is gone."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_done():
-            if self.is_closed or not self._take_lead(is_done, end):
+            if self.is_closed:
+                return bool(is_done())
+            if not self._lead.acquire(blocking=False) and not self._take_lead(is_done, end):
                 return bool(is_done())
             try:
                 while not is_done() and self._receive(end):
@@ -124,7 +126,7 @@ class ChildLink:
         return TensorUnpacker(frame, self._peer)
 
     def take_released(self) -> list[int]:
-        return self._peer.take_released()
+        return self._peer.take_released() if self._peer.released else []
 
     def release(self, numbers: list[int]) -> None:
         with self.lock:
@@ -135,8 +137,6 @@ class ChildLink:
 
     def _take_lead(self, is_done: Callable[[], object], end: float | None) -> bool:
         """False: it is done, or the time is over, or the worker gone; the lead is not ours then."""
-        if self._lead.acquire(blocking=False):
-            return True
         with self._arrived:
             # Counted before it looks: whoever brings something or leaves the lead after that tells.
             self._waiting += 1

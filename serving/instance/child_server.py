@@ -103,9 +103,9 @@ class InstanceServer:
         del frame
         answer = wire.Responses([], [])
         collected: list[tuple[int, InferenceResponse]] = []
-        requests.reverse()
         for number, size in enumerate(message.sizes, message.batch):
-            batch = [requests.pop() for _ in range(size)]
+            batch = requests[:size]
+            del requests[:size]
             answer.done.append(self._run(number, batch, collected))
             del batch  # its inputs may be released with this answer
         self._send(collected, answer)
@@ -122,9 +122,11 @@ class InstanceServer:
         done = wire.BatchDone(number, now_ns)
         times = ExecutionTimes(input_end_ns=now_ns)
         rescheduled: list[InferenceRequest] = []
+        numbers = []
         for request in requests:
             request.rescheduler = rescheduled.append
-        running_numbers.set([self._numbers[request] for request in requests])
+            numbers.append(self._numbers[request])
+        running_numbers.set(numbers)
         self._collected = None if self._is_decoupled else collected
         # Kept until its requests have failed: its traceback holds their response senders.
         failure: Exception | None = None

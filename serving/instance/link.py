@@ -200,7 +200,8 @@ class InstanceLink:
                     # Before `finish`: what it takes from the pool must reach the child.
                     wire.check(header)
                 descriptors = packer.finish()
-            message = wire.Execute(batch, sizes, headers, self._peer.take_released())
+            released = self._peer.take_released() if self._peer.released else []
+            message = wire.Execute(batch, sizes, headers, released)
             count = 0 if descriptors is None else len(descriptors)
             frame = wire.pack(wire.Kind.EXECUTE, message, packer.blobs, count)
         except (ValueError, TypeError, OverflowError, OSError, MemoryError) as error:

@@ -254,7 +254,14 @@ class TensorUnpacker:
             raise WireError(f"tensor '{header.name}' has {header.nbytes} bytes, not what it needs")
         if count == 0:
             return datatype, np.empty(header.shape, datatype.dtype)
-        whole, start = self._place(header)
+        whole: bytearray | NDArray[np.uint8] = self._frame.payload
+        start = header.offset
+        if header.segment == INLINE:
+            start += self._frame.data_start
+        else:
+            whole = self._segment(header.segment)
+        if header.offset < 0 or start + header.nbytes > len(whole):
+            raise WireError(f"tensor '{header.name}' lies outside of its data")
         if datatype.size:
             try:
                 return datatype, np.ndarray(header.shape, datatype.dtype, whole, start)
@@ -267,18 +274,8 @@ class TensorUnpacker:
             raise WireError(error.message) from None
         return datatype, flat.reshape(header.shape)
 
-    def _place(self, header: TensorHeader) -> tuple[bytearray | NDArray[np.uint8], int]:
-        """Where the bytes of a tensor are, and where they begin there."""
-        start = header.offset
-        whole: bytearray | NDArray[np.uint8]
-        if header.segment == INLINE:
-            whole = self._frame.payload
-            start += self._frame.data_start
-        else:
-            opened = self._open.get(header.segment)
-            if opened is None:
-                opened = self._open[header.segment] = self._peer.open(header.segment)
-            whole = opened
-        if header.offset < 0 or start + header.nbytes > len(whole):
-            raise WireError(f"tensor '{header.name}' lies outside of its data")
-        return whole, start
+    def _segment(self, number: int) -> NDArray[np.uint8]:
+        opened = self._open.get(number)
+        if opened is None:
+            opened = self._open[number] = self._peer.open(number)
+        return opened

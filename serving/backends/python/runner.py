@@ -44,10 +44,11 @@ class PythonInstance(ModelInstance):
         process.enter(process.Stage.RUNNING)
 
     def execute(self, requests: Sequence[CoreRequest], times: ExecutionTimes) -> None:
-        wrapped = [
-            InferenceRequest._of(request, self._outputs, self._is_decoupled, self._states)
-            for request in requests
-        ]
+        wrapped = []
+        for request in requests:
+            wrapped.append(
+                InferenceRequest._of(request, self._outputs, self._is_decoupled, self._states)
+            )
         try:
             returned = self._model.execute(wrapped)
             if type(returned) is not list and inspect.iscoroutine(returned):

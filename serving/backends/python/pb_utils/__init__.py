@@ -111,14 +111,14 @@ class PreferredMemory:
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
     """The input, or None where an optional one is absent."""
     for tensor in inference_request.inputs():
-        if tensor.name() == name:
+        if tensor._name == name:
             return tensor
     return None
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
     for tensor in inference_response.output_tensors():
-        if tensor.name() == name:
+        if tensor._name == name:
             return tensor
     return None
 

@@ -108,7 +108,7 @@ class InferenceRequest:
         request = cls.__new__(cls)
         request._core = core
         request._inputs = None
-        request._outputs = core.output_names or all_outputs
+        request._outputs = all_outputs
         request._came = True
         request._states = states
         # Few models ask for one; that of a decoupled model also hears when nobody can answer.
@@ -118,8 +118,9 @@ class InferenceRequest:
 
     def inputs(self) -> list[Tensor]:
         if self._inputs is None:
-            inputs = self._core.inputs.values()
-            self._inputs = [Tensor._of(item.name, item.array, item.datatype) for item in inputs]
+            self._inputs = []
+            for item in self._core.inputs.values():
+                self._inputs.append(Tensor._of(item.name, item.array, item.datatype))
         return self._inputs
 
     def request_id(self) -> str:
@@ -143,7 +144,7 @@ class InferenceRequest:
         return parameters_json(self._core.parameters)
 
     def requested_output_names(self) -> set[str]:
-        return set(self._outputs)
+        return set(self._core.output_names or self._outputs)
 
     def model_name(self) -> str:
         return self._core.model_name

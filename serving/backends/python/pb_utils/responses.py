@@ -40,7 +40,7 @@ class InferenceResponse:
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"error must be a pb_utils.TritonError, not {type(error).__name__}")
         self._error = error
-        self._parameters = checked_parameters(parameters)
+        self._parameters = {} if parameters is None else checked_parameters(parameters)
 
     @classmethod
     def _of(cls, core: CoreResponse) -> InferenceResponse:
@@ -190,7 +190,9 @@ def core_response(
     if response._error is not None:
         answer.error = response._error._core_error()
         return answer
-    wanted = request.output_names
+    wanted = []
+    for output in request.requested_outputs:
+        wanted.append(output.name)
     for tensor in response._output_tensors:
         name = tensor._name
         if not wanted or name in wanted or name in states:

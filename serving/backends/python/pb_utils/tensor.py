@@ -15,14 +15,10 @@ _BFLOAT16 = BY_DTYPE[np.dtype(ml_dtypes.bfloat16)]
 
 
 def _datatype_of(name: str, dtype: np.dtype[np.generic]) -> DataType:
+    """Of a type that is no data type as it is."""
     if dtype.kind in "SU":
         return _BYTES
-    found = BY_DTYPE.get(dtype)
-    if found is None:
-        raise TritonModelException(
-            f"tensor '{name}': the numpy type {dtype} has no Triton data type"
-        )
-    return found
+    raise TritonModelException(f"tensor '{name}': the numpy type {dtype} has no Triton data type")
 
 
 class Tensor:
@@ -42,7 +38,7 @@ class Tensor:
             numpy_array = numpy_array.astype(numpy_array.dtype.newbyteorder("="))
         self._name = name
         self._array = numpy_array
-        self._datatype = _datatype_of(name, numpy_array.dtype)
+        self._datatype = BY_DTYPE.get(numpy_array.dtype) or _datatype_of(name, numpy_array.dtype)
 
     @classmethod
     def _of(cls, name: str, array: NDArray[np.generic], datatype: DataType) -> Tensor:
