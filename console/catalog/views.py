@@ -107,7 +107,7 @@ def load(request: HttpRequest, name: str) -> HttpResponse:
     attempt(
         request,
         lambda: deployments.load_model(actor=request.user, model=name, worker_ids=worker_ids),
-        f"{name} is being loaded. What it serves now answers until the new copy is warm.",
+        f"{name} is being loaded. If it serves already, that goes on until the new copy is warm.",
     )
     return redirect("catalog:model", name)
 

@@ -30,7 +30,11 @@ STANDARD_FILE_NAMES = {
     ".savedmodel": "model.savedmodel",
     ".xml": "model.xml",
     ".dali": "model.dali",
+    ".ubj": "xgboost.ubj",
+    ".tl": "checkpoint.tl",
 }
+# Endings that mean a model only where nothing else is uploaded: XGBoost's and LightGBM's text.
+BARE_FILE_NAMES = STANDARD_FILE_NAMES | {".json": "xgboost.json", ".txt": "model.txt"}
 _NAME_FIELD = re.compile(r'^\s*name\s*:\s*"([^"\n]+)"', re.MULTILINE)
 _ENSEMBLE = re.compile(r'^\s*(platform\s*:\s*"ensemble"|ensemble_scheduling\b)', re.MULTILINE)
 NEXT_VERSION = "next"
@@ -249,9 +253,9 @@ def _choose_versions(
 def _bare_file(
     path: PurePosixPath, wish: Wish, taken: Callable[[str], Iterable[int]]
 ) -> Arrangement:
-    name = STANDARD_FILE_NAMES.get(path.suffix.lower())
+    name = BARE_FILE_NAMES.get(path.suffix.lower())
     if name is None:
-        known = ", ".join(sorted(STANDARD_FILE_NAMES))
+        known = ", ".join(sorted(BARE_FILE_NAMES))
         raise ArrangementError(
             f"'{path}' is neither an archive nor a model file Conch knows ({known}).",
             "Upload a .zip or .tar of the model directory.",

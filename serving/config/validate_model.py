@@ -11,9 +11,19 @@ from serving.config.mend import quoted
 from serving.config.repair import Edit
 from serving.config.report import Report
 from serving.config.schema import map_path
+from serving.config.signature_trees import FILENAMES as TREE_FILENAMES
 from serving.config.suggest import nearest
 
 _PAIRED_BACKENDS = frozenset({"tensorrt", "onnxruntime", "pytorch", "tensorflow"})
+_DECLARED_BY_CONFIG = {
+    "model.dali": 'backend: "dali"',
+    "model.json": 'backend: "vllm"',
+} | {
+    filename: f'backend: "fil"\nparameters {{ key: "model_type" value {{ string_value: '
+    f"{quoted(model_type)} }} }}"
+    for model_type, filename in TREE_FILENAMES.items()
+}
+"""File -> what a config must say beside it: no server takes such a file for granted."""
 
 
 def check_model(report: Report, directory_name: str) -> None:
@@ -106,8 +116,23 @@ def _candidate(report: Report) -> tuple[str, Path] | None:
     return None
 
 
+def _declaring(report: Report) -> tuple[Path, str] | None:
+    """A file under the name that a backend looks for, and the config that says which backend."""
+    if report.model_directory is None:
+        return None
+    for version in sorted(report.model_directory.glob("[0-9]*")):
+        for filename, lines in _DECLARED_BY_CONFIG.items():
+            if (version / filename).is_file():
+                return version / filename, lines
+    return None
+
+
 def _backend_hint(report: Report) -> str:
     candidate = _candidate(report)
+    declaring = _declaring(report) if candidate is None else None
+    if declaring is not None:
+        path, lines = declaring
+        return f"{path.parent.name}/{path.name} is a file for {lines.splitlines()[0]}"
     if candidate is None:
         return 'set backend, e.g. backend: "onnxruntime"'
     backend, path = candidate
@@ -118,11 +143,18 @@ def _backend_hint(report: Report) -> str:
 
 
 def _backend_edit(report: Report) -> Edit | None:
-    candidate = _candidate(report)
-    if candidate is None or any(
-        report.parsed.has(field) for field in ("backend", "platform", "default_model_filename")
-    ):
+    if any(report.parsed.has(field) for field in ("backend", "platform", "default_model_filename")):
         return None
+    candidate = _candidate(report)
+    if candidate is None:
+        declaring = _declaring(report)
+        return (
+            None
+            if declaring is None
+            else report.mend.append(
+                declaring[1], f"Say that {declaring[0].name} is for {declaring[1].splitlines()[0]}"
+            )
+        )
     backend, path = candidate
     return report.mend.append(
         f"backend: {quoted(backend)}\ndefault_model_filename: {quoted(path.name)}",

@@ -73,8 +73,14 @@ def test_a_bare_model_file_gets_its_standard_name_and_the_next_version() -> None
     assert targets(result) == {"3/model.onnx"}
 
 
-@pytest.mark.parametrize(("end", "name"), [("plan", "model.plan"), ("engine", "model.plan"),
-                                           ("pt", "model.pt"), ("py", "model.py")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [
+        *(("plan", "model.plan"), ("engine", "model.plan"), ("pt", "model.pt"), ("py", "model.py")),
+        *(("ubj", "xgboost.ubj"), ("tl", "checkpoint.tl")),
+        *(("json", "xgboost.json"), ("txt", "model.txt")),
+    ],
+)
 def test_bare_files_of_each_backend(end: str, name: str) -> None:
     assert targets(lay_out(f"x.{end}", model="m")) == {f"1/{name}"}
 

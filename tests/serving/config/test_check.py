@@ -213,6 +213,30 @@ def test_a_model_whose_backend_cannot_be_told_says_what_to_write(tmp_path):
     assert 'default_model_filename: "resnet.onnx"' in error.hint
 
 
+@pytest.mark.parametrize(
+    ("filename", "backend", "written"),
+    [
+        ("xgboost.json", "fil", '"xgboost_json"'),
+        ("model.txt", "fil", '"lightgbm"'),
+        ("checkpoint.tl", "fil", '"treelite_checkpoint"'),
+        ("model.json", "vllm", "vllm"),
+        ("model.dali", "dali", "dali"),
+    ],
+)
+def test_a_file_that_needs_a_config_comes_with_the_lines_to_write(
+    tmp_path, filename, backend, written
+):
+    model = onnx_model(tmp_path, None)
+    (model / "1" / "model.onnx").rename(model / "1" / filename)
+
+    error = the_error(check_model(model))
+
+    assert error.code == "VAL-02"
+    assert error.hint == f'1/{filename} is a file for backend: "{backend}"'
+    assert error.repair is not None
+    assert written in apply_repair("", error.repair)
+
+
 def test_a_text_that_does_not_parse_still_gets_the_layout_findings(tmp_path):
     model = onnx_model(tmp_path, "max_batch_size: ${B}")
     (model / "01").mkdir()
