@@ -16,7 +16,7 @@ from serving.backends.factory import ResponseFactory
 from serving.backends.native import abi
 from serving.backends.native.tensors import RequestMemory, outputs_of, parameters_of
 from serving.config.decode import ModelSpec
-from serving.errors import BackendError, ServingError
+from serving.errors import BackendError
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Host:
                     "CONCH_RESPONSE_FINAL: it is not decoupled"
                 )
             self._send(running, response, is_final=is_final)
-        except (ServingError, RuntimeError) as problem:
+        except Exception as problem:  # whatever it is: nobody else answers the request
             self.end(request)
             text = f"model '{spec.name}' gave a response that cannot be sent: {problem}"
             running.factory.send_error(BackendError(text))

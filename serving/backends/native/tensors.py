@@ -133,10 +133,11 @@ def _output(tensor: abi.Tensor, spec: ModelSpec) -> tuple[str, NDArray[np.generi
             f"output '{name}' has {size} bytes, its shape {list(shape)} of {datatype.name} takes "
             f"{count * datatype.size}"
         )
-    content = ctypes.string_at(tensor.data, size) if size else b""
+    content = np.empty(size, np.uint8)
+    ctypes.memmove(content.ctypes.data, tensor.data, size)  # string_at counts to 2 GiB only
     if datatype.is_bytes:
-        return name, deserialize_bytes(memoryview(content), count, name).reshape(shape)
-    return name, np.frombuffer(content, datatype.dtype).reshape(shape)
+        return name, deserialize_bytes(content.data, count, name).reshape(shape)
+    return name, content.view(datatype.dtype).reshape(shape)
 
 
 def parameters_of(response: abi.Response) -> Mapping[str, ParameterValue]:

@@ -42,10 +42,9 @@ def array_of(value: Any) -> Array:
         return array
     dtype = np.dtype(ml_dtypes.bfloat16 if kind == _BF16 else np.uint8)
     shape = tuple(value.shape())
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if not size:
-        return np.empty(shape, dtype=dtype)
-    result: Array = np.frombuffer(ctypes.string_at(value.data_ptr(), size), dtype).reshape(shape)
+    result: Array = np.empty(shape, dtype)
+    if result.size:
+        ctypes.memmove(result.ctypes.data, value.data_ptr(), result.nbytes)
     return result
 
 

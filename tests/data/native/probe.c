@@ -152,7 +152,7 @@ static void misbehave(
     const conch_host *host, const conch_request *request, const char *what, conch_error *error)
 {
   const float values[] = {1, 2};
-  const int64_t shape[] = {1, 2}, negative[] = {1, -2};
+  const int64_t shape[] = {1, 2}, negative[] = {1, -2}, huge[] = {1, (int64_t)1 << 58};
   conch_tensor out = {"OUT", CONCH_FP32, 2, shape, values, sizeof(values)};
   conch_response response = {.outputs = &out, .output_count = 1};
   uint32_t flags = CONCH_RESPONSE_FINAL;
@@ -164,6 +164,9 @@ static void misbehave(
     out.byte_size = 4;
   } else if (strcmp(what, "negative size") == 0) {
     out.shape = negative;
+  } else if (strcmp(what, "huge") == 0) {
+    out.shape = huge;
+    out.byte_size = (uint64_t)1 << 60;
   } else if (strcmp(what, "no data") == 0) {
     out.data = NULL;
   } else if (strcmp(what, "no tensors") == 0) {

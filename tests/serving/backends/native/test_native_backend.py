@@ -273,6 +273,7 @@ def test_an_error_of_execute_fails_the_requests_without_an_answer(served):
         ("wrong type", "output 'OUT' has data type 8, the config says TYPE_FP32 (11)"),
         ("wrong size", "output 'OUT' has 4 bytes, its shape [1, 2] of FP32 takes 8"),
         ("negative size", "output 'OUT' has the shape [1, -2]"),
+        ("huge", "Unable to allocate"),
         ("no data", "output 'OUT' has 8 bytes at no address"),
         ("no tensors", "the response has outputs and no tensors"),
         ("not final", "must give one response to each request, with CONCH_RESPONSE_FINAL"),
