@@ -1,8 +1,8 @@
 """One gRPC call on a stream of HTTP/2: its messages, its deadline, its answer. Loop thread.
 
-`UnaryCall` hands its one message over when the client has sent all of it. `StreamCall` hands over
-each as it comes, unless it is paused. Neither needs a Task; what they started is told by
-`on_cancel` when nobody waits any more.
+`UnaryCall` hands its one message over when the client has sent all of it; calls of many messages
+are in `grpc_stream_call`. Neither needs a Task; what they started is told by `on_cancel` when
+nobody waits any more.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from serving.errors import InternalError, InvalidArgumentError, ServingError
 from serving.frontends import grpc_wire
@@ -28,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _INLINE_BYTES = 4 * 1024
 """Larger compressed messages inflate in a thread: a thousand times as much may come out."""
-_BIG_BYTES = 64 * 1024
+BIG_BYTES = 64 * 1024
 """Larger answers are compressed in a thread."""
 
 
@@ -63,7 +61,7 @@ class Call:
         self._stream.end(grpc_wire.trailers(status, message, is_alone=not self._has_head))
 
     def fail_with(self, error: Exception) -> None:
-        """What is no ServingError is logged, and not told. Within its handler."""
+        """What is no ServingError is logged, and not told."""
         if isinstance(error, ServingError):
             self.fail(grpc_status(error.code), error.message)
         else:
@@ -200,7 +198,7 @@ class UnaryCall(Call):
             self._over()
         elif not encoding:
             self._send(parts, False)
-        elif sum(map(len, parts)) < _BIG_BYTES:
+        elif sum(map(len, parts)) < BIG_BYTES:
             self._send(*deflate(parts, encoding))
         else:
             deflating = functools.partial(deflate, parts, encoding)
@@ -219,127 +217,6 @@ class UnaryCall(Call):
         head = grpc_wire.response_head(self.head.reply_encoding)
         prefix = PREFIX.pack(is_compressed, size)
         self._stream.reply(head, (prefix, *parts), grpc_wire.GOOD_TRAILERS)
-
-
-class StreamHandler(Protocol):
-    """What a `StreamCall` talks to."""
-
-    def on_message(self, data: Part) -> None: ...
-
-    def on_end(self) -> None:
-        """The client sends no more messages."""
-
-    def on_gone(self) -> None:
-        """Nobody waits for answers any more."""
-
-    def on_drained(self) -> None:
-        """The client has taken all that was sent."""
-
-
-class StreamCall(Call):
-    """Messages in order, back-pressure both ways."""
-
-    __slots__ = ("_handler", "_has_ended", "_is_busy", "_is_paused", "_waiting")
-
-    def __init__(
-        self,
-        stream: Stream,
-        head: CallHead,
-        threads: JsonThreads,
-        make: Callable[[StreamCall], StreamHandler],
-    ) -> None:
-        super().__init__(stream, head, threads)
-        self._waiting: deque[tuple[bool, Part]] = deque()
-        self._is_paused = False
-        self._is_busy = False
-        """A message inflates; those behind it wait."""
-        self._has_ended = False
-        self._handler = make(self)
-        self.on_cancel = self._handler.on_gone
-
-    def _on_messages(self, reader: MessageReader, is_end: bool) -> None:
-        self._has_ended = self._has_ended or is_end
-        self._go_on()
-
-    def _has_message(self) -> bool:
-        """There is one in `_waiting`, out of those that have come."""
-        if not self._waiting and self._reader is not None:
-            try:
-                self._waiting.extend(self._reader.take())
-            except MessageTooLargeError as error:
-                self.give_up(GrpcStatus.RESOURCE_EXHAUSTED, str(error))
-        return bool(self._waiting)
-
-    @property
-    def _is_held_up(self) -> bool:
-        return self._is_paused or self._is_busy or not self.is_open
-
-    def _go_on(self) -> None:
-        while not self._is_held_up and self._has_message():
-            is_compressed, data = self._waiting.popleft()
-            if is_compressed:
-                self._is_busy = True
-                inflating = functools.partial(inflate, data, self.head.encoding)
-                self._threads.run(inflating, self._on_inflated)
-            else:
-                self._handler.on_message(data)
-        if self._has_ended and not self._is_held_up and not self._waiting:
-            self._has_ended = False
-            if self._reader is not None and self._reader.is_within_message:
-                self.give_up(GrpcStatus.INVALID_ARGUMENT, "the call ended within a message")
-            else:
-                self._handler.on_end()
-
-    def _on_inflated(self, inflating: asyncio.Future[bytes]) -> None:
-        error = inflating.exception()
-        self._is_busy = False
-        if not self.is_open:
-            return
-        if error is None:
-            self._handler.on_message(inflating.result())
-            self._go_on()
-        elif isinstance(error, InvalidArgumentError):
-            self.give_up(GrpcStatus.INVALID_ARGUMENT, error.message)
-        else:
-            logger.error("a message cannot be inflated", exc_info=error)
-            self.give_up(GrpcStatus.INTERNAL, "internal error, see the server's log")
-
-    def on_drained(self) -> None:
-        self._handler.on_drained()
-
-    def pause(self) -> None:
-        """Messages that come wait, and soon the client has to."""
-        self._is_paused = True
-        self._stream.pause()
-
-    def resume(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
-            self._stream.resume()
-            self._go_on()
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._stream.pending_size
-
-    def send(self, parts: list[Part]) -> None:
-        """One message, of a size that was checked; it goes out when the client takes it."""
-        is_compressed = False
-        if self.head.reply_encoding:
-            parts, is_compressed = deflate(parts, self.head.reply_encoding)
-        size = sum(map(len, parts))
-        if not self._has_head:
-            self._has_head = True
-            self._stream.send_head(grpc_wire.response_head(self.head.reply_encoding))
-        self._stream.send_data((PREFIX.pack(is_compressed, size), *parts))
-
-    def finish(self) -> None:
-        """All is well, and nothing follows."""
-        if not self._has_head:
-            self._has_head = True
-            self._stream.send_head(grpc_wire.response_head(self.head.reply_encoding))
-        self._over()
-        self._stream.end(grpc_wire.GOOD_TRAILERS)
 
 
 def check_size(parts: Sequence[Part]) -> int:

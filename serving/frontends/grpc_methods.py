@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from serving.frontends.grpc_call import StreamCall, StreamHandler, UnaryCall
+from serving.frontends.grpc_call import UnaryCall
+from serving.frontends.grpc_stream_call import StreamCall, StreamHandler
 from serving.frontends.http2.stream import Part
 from serving.protocol.v2_grpc_split import parse
 

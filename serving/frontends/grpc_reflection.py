@@ -11,8 +11,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from serving.errors import NotFoundError, ServingError
-from serving.frontends.grpc_call import StreamCall
 from serving.frontends.grpc_methods import Method
+from serving.frontends.grpc_stream_call import StreamCall
 from serving.frontends.http2.stream import Part
 from serving.protocol.status import grpc_status
 from serving.protocol.v2_grpc_split import parse

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.frontends import grpc_health, grpc_service, grpc_wire
-from serving.frontends.grpc_call import StreamCall, UnaryCall
+from serving.frontends.grpc_call import UnaryCall
 from serving.frontends.grpc_head import CallHead, HeadReader, Refusal
 from serving.frontends.grpc_methods import Method
 from serving.frontends.grpc_reflection import Reflection
 from serving.frontends.grpc_restricted import RestrictedCalls
+from serving.frontends.grpc_stream_call import StreamCall
 from serving.frontends.http2.limits import Http2Limits, KeepAliveLimits
 from serving.frontends.http2.server import Http2Server
 from serving.frontends.http2.stream import Stream

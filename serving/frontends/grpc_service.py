@@ -26,7 +26,7 @@ from serving.protocol import v2_grpc
 from serving.protocol.service_pb import pb
 
 if TYPE_CHECKING:
-    from serving.frontends.grpc_call import StreamCall
+    from serving.frontends.grpc_stream_call import StreamCall
     from serving.server import ModelServer
     from serving.tracing.tracer import Tracer
 

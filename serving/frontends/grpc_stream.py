@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from serving.errors import InternalError, InvalidArgumentError, ServingError
-from serving.frontends.grpc_call import StreamCall, check_size
+from serving.frontends.grpc_call import check_size
+from serving.frontends.grpc_stream_call import StreamCall
 from serving.frontends.grpc_tracing import sampled
 from serving.frontends.http2.stream import Part
 from serving.protocol import v2_grpc

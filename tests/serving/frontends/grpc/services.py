@@ -8,9 +8,10 @@ from typing import Any
 
 from serving.errors import NotFoundError
 from serving.frontends import grpc_wire
-from serving.frontends.grpc_call import StreamCall, UnaryCall
+from serving.frontends.grpc_call import UnaryCall
 from serving.frontends.grpc_methods import Method
 from serving.frontends.grpc_server import GrpcApplication
+from serving.frontends.grpc_stream_call import StreamCall
 from serving.frontends.http2.limits import Http2Limits
 from serving.frontends.http2.server import Http2Server
 from serving.options import GrpcOptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import struct
 from urllib.parse import unquote
 
@@ -320,13 +321,18 @@ async def test_a_stream_that_is_paused_hands_nothing_over_until_it_goes_on(
     assert (await client.answer(1)).body == framed(b"a") + framed(b"b")
 
 
-async def test_a_stream_whose_handler_crashes_is_reset(
-    client: RawGrpc, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_compressed", [False, True])
+async def test_a_stream_whose_handler_crashes_ends_and_is_cancelled(
+    client: RawGrpc, methods: Methods, caplog: pytest.LogCaptureFixture, is_compressed: bool
 ) -> None:
-    client.call(1, "Talk")
-    client.message(1, b"crash", end=False)
-    assert (await client.answer(1)).reset == Code.INTERNAL_ERROR
+    client.call(1, "Talk", ("grpc-encoding", "gzip"))
+    text = gzip.compress(b"crash") if is_compressed else b"crash"
+    client.message(1, text, end=False, is_compressed=is_compressed)
+    code, told = await client.status(1)
+    assert code == GrpcStatus.INTERNAL
+    assert "as asked" not in told
     assert "as asked" in caplog.text
+    assert methods.cancelled == ["Talk"]
 
 
 def test_a_response_above_the_limit_is_refused() -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from serving.errors import InvalidArgumentError
 from serving.frontends.grpc_compression import deflate, inflate
+from serving.frontends.grpc_reader import MessageReader
+from serving.frontends.http2.frames import window_update
 from serving.options import GrpcOptions
 from serving.protocol.status import GrpcStatus
 from tests.serving.frontends.grpc.services import Methods, RawGrpc, framed, serving, status_of
@@ -104,3 +106,25 @@ async def test_answers_are_compressed_as_the_level_and_the_client_say(
         if expected:
             body = inflate(body, expected)
         assert body == text[:60_000]
+
+
+async def test_large_and_small_answers_of_a_stream_keep_their_order(methods: Methods) -> None:
+    """Large ones are compressed in a thread meanwhile."""
+    options = GrpcOptions(response_compression_level=1)
+    async with serving(methods, options) as server:
+        client = await RawGrpc.connect(server.port, {4: 1 << 20})
+        assert isinstance(client, RawGrpc)
+        client.send(window_update(0, 1 << 20))
+        client.call(1, "Talk", ("grpc-accept-encoding", "gzip"))
+        texts = [TEXT * 4, b"small" * 9, TEXT * 3, b"tiny", TEXT * 2]
+        for text in texts:
+            client.data(1, framed(text)[:20_000])
+            for at in range(20_000, len(text) + 5, 16_000):
+                client.data(1, framed(text)[at : at + 16_000])
+        client.data(1, b"", end=True)
+        answer = await client.answer(1)
+    reader = MessageReader()
+    reader.feed(memoryview(answer.body))
+    found = [inflate(data, "gzip") if flag else bytes(data) for flag, data in reader.take()]
+    assert found == texts
+    assert answer.trailers == {"grpc-status": "0"}
