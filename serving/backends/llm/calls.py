@@ -70,7 +70,7 @@ def call_of(request: Any, number: int, engine: TextEngine) -> Call:
     sampling = _sampling(tensors, request, engine.sampling_names)
     if _flag(tensors, "return_logprobs") or _flag(tensors, "return_cumulative_logprob"):
         sampling.setdefault("logprobs", 1)  # engines count none unless they are asked to
-    adapter = str(sampling.pop(_ADAPTER, ""))
+    adapter = str(sampling.pop(_ADAPTER, None) or "")
     is_streamed = any(_flag(tensors, name) for name in STREAM)
     if is_streamed and _flag(tensors, EXCLUDE, default=True) is False:
         raise RequestError(
@@ -147,7 +147,10 @@ def _prompt(tensors: Mapping[str, Any], engine: TextEngine) -> Prompt:
         return _chat(_single(MESSAGES, array), engine)
     if not array.size:
         raise RequestError(f"'{TOKENS}' is empty: send the ids of at least one token")
-    return [int(item) for item in array.ravel()]
+    tokens = [int(item) for item in array.ravel()]
+    if min(tokens) < 0:  # engines look for those that are too large only
+        raise RequestError(f"'{TOKENS}' holds {min(tokens)}: ids of tokens are 0 or more")
+    return tokens
 
 
 def _chat(text: str, engine: TextEngine) -> Prompt:
@@ -181,9 +184,11 @@ def _sampling(tensors: Mapping[str, Any], request: Any, names: frozenset[str]) -
 
 def _json(name: str, text: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     try:
-        value = json.loads(text or "{}")
+        value = json.loads(text) if text else kind()
     except ValueError as error:
         raise RequestError(f"'{name}' is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise RequestError(f"'{name}' is JSON that is nested too deeply") from error
     if not isinstance(value, kind):
         shown = "list" if kind is list else 'object such as {"temperature": 0.5}'
         raise RequestError(f"'{name}' must be a JSON {shown}, found {type(value).__name__}")
