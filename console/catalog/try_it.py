@@ -64,6 +64,7 @@ def description(
         "infer_path": f"/v2/models/{name}",
         "labels_url": reverse("catalog:labels", args=[name]),
         "sequence_ids": sequence_ids(config),
+        "is_decoupled": bool((config.get("model_transaction_policy") or {}).get("decoupled")),
         "inputs": [
             _input(item, inputs.get(item["name"], {}), is_batched) for item in metadata["inputs"]
         ],

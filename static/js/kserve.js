@@ -4,6 +4,7 @@
 const ENCODER = new TextEncoder();
 const DECODER = new TextDecoder();
 const WORKER = "X-Conch-Worker";
+const UNREACHED = "The console did not answer. Check the connection and send again.";
 
 // Datatype -> typed array of its wire form. FP16 and BF16 travel as 16-bit patterns; BYTES is apart.
 const WIRE = {
@@ -222,25 +223,82 @@ export async function infer(url, request, { signal, worker } = {}) {
   const { headers, body } = encodeRequest(request);
   if (worker) headers[WORKER] = worker;
   const started = performance.now();
-  let response;
-  let bytes;
-  try {
-    response = await fetch(url, {
-      method: "POST",
-      headers: { ...headers, "X-CSRFToken": csrfToken() },
-      body,
-      signal,
-      credentials: "same-origin",
-    });
-    bytes = await response.arrayBuffer();
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new InferenceError("The console did not answer. Check the connection and send again.", 0);
-  }
+  const response = await reach(url, {
+    method: "POST",
+    headers: { ...headers, "X-CSRFToken": csrfToken() },
+    body,
+    signal,
+    credentials: "same-origin",
+  });
+  const bytes = await whole(response);
   const millis = performance.now() - started;
   if (!response.ok) throw new InferenceError(errorText(bytes, response.status), response.status, millis);
   const decoded = decodeResponse(bytes, response.headers.get("Inference-Header-Content-Length"));
   return { ...decoded, millis, status: response.status, worker: response.headers.get(WORKER) };
+}
+
+// The same request in the words of the generate extension: inputs by name, their elements flat.
+export function streamBody({ inputs, parameters }) {
+  const members = inputs.map(({ name, data, binary }) => {
+    if (binary === "raw") throw new InferenceError(`${name}: a file cannot be sent to a model that answers more than once; give values.`, 0);
+    return [name, Array.from(Array.isArray(data) ? data.flat(Infinity) : data, plainElement)];
+  });
+  return JSON.stringify({ ...Object.fromEntries(members), ...(parameters && { parameters }) });
+}
+
+function plainElement(value) {
+  return typeof value === "bigint" ? Number(value) : value;
+}
+
+// One request, any number of answers: `onAnswer({json, millis})` as each comes. Resolves to
+// {count, millis, status, worker}, rejects with InferenceError.
+export async function inferStream(url, request, { signal, worker, onAnswer }) {
+  const started = performance.now();
+  const headers = { "Content-Type": "application/json", "X-CSRFToken": csrfToken(), ...(worker && { [WORKER]: worker }) };
+  const response = await reach(url, { method: "POST", headers, body: streamBody(request), signal, credentials: "same-origin" });
+  if (!response.ok) {
+    const bytes = await response.arrayBuffer();
+    throw new InferenceError(errorText(bytes, response.status), response.status, performance.now() - started);
+  }
+  let count = 0;
+  for await (const json of events(response.body)) {
+    if (json.error) throw new InferenceError(String(json.error), response.status, performance.now() - started);
+    count += 1;
+    onAnswer({ json, millis: performance.now() - started });
+  }
+  return { count, millis: performance.now() - started, status: response.status, worker: response.headers.get(WORKER) };
+}
+
+// A body may break off, as a connection may not come about.
+async function whole(response) {
+  try {
+    return await response.arrayBuffer();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new InferenceError(UNREACHED, 0);
+  }
+}
+
+async function reach(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new InferenceError(UNREACHED, 0);
+  }
+}
+
+// Server-sent events whose data are JSON, wherever the network cut them.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = done ? "" : lines.pop();
+    for (const line of lines) if (line.startsWith("data:")) yield JSON.parse(line.slice(5));
+    if (done) return;
+  }
 }
 
 function errorText(bytes, status) {

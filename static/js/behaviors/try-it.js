@@ -1,9 +1,9 @@
 // The Try it tab: picks the view for the model, sends its requests, shows answers and snippets.
 
-import { infer } from "../kserve.js";
+import { infer, inferStream, streamBody } from "../kserve.js";
 import { clear, el, stateMark } from "../try_it/dom.js";
-import { showAnswer, showFailure } from "../try_it/result.js";
-import { TOKEN_NOTE, asCurl, asPython } from "../try_it/snippets.js";
+import { showAnswer, showFailure, streamPanel } from "../try_it/result.js";
+import { TOKEN_NOTE, asCurl, asPython, asStreamCurl, asStreamPython } from "../try_it/snippets.js";
 
 const VIEWS = {
   file_ends: () => import("../try_it/file_ends.js"),
@@ -58,24 +58,45 @@ function context(page) {
 
 async function send(page, request, { isQuiet = false, worker } = {}) {
   const version = page.version?.value;
-  const path = `${page.model.infer_path}${version ? `/versions/${version}` : ""}/infer`;
+  const base = `${page.model.infer_path}${version ? `/versions/${version}` : ""}`;
+  if (page.model.is_decoupled) return sendStream(page, `${base}/generate_stream`, request, worker);
+  const path = `${base}/infer`;
   if (!isQuiet) clear(page.answer, el("p", { class: "muted" }, "Waiting for the answer …"));
   const answer = await infer(path, request, { signal: page.abort.signal, worker });
   page.total = (page.total ?? 0) + answer.millis;
   if (!isQuiet) showAnswer(page.answer, answer, request, { isFolded: page.isFolded });
-  if (!isQuiet || page.total === answer.millis) showSnippets(page, path, version, request);
+  if (!isQuiet || page.total === answer.millis) showSnippets(page, snippetsOf(page, path, version, request));
   return answer;
 }
 
-function showSnippets(page, path, version, request) {
+async function sendStream(page, path, request, worker) {
+  const url = location.origin + path;
+  const body = streamBody(request);
+  const answers = streamPanel(page.answer, page.model.outputs);
+  showSnippets(page, { curl: asStreamCurl(url, body), python: () => asStreamPython(url, body) });
+  try {
+    const end = await inferStream(path, request, { signal: page.abort.signal, worker, onAnswer: answers.add });
+    answers.end(end);
+    return end;
+  } catch (problem) {
+    if (problem.name === "AbortError" || answers.isEmpty) throw problem;
+    answers.fail(problem);
+    return {};
+  }
+}
+
+function snippetsOf(page, path, version, request) {
+  return { curl: asCurl(location.origin + path, request), python: () => asPython(location.origin, page.model.name, version, request) };
+}
+
+function showSnippets(page, { curl, python }) {
   const shown = el("pre", { class: "code-block", tabindex: 0, hidden: true });
   const snippet = (name, make) =>
     el("button", { type: "button", class: "button small", onclick: ({ target }) => copy(target, name, make(), shown) }, `Copy as ${name}`);
-  const curl = asCurl(location.origin + path, request);
   clear(page.snippets,
     el("p", { class: "toolbar" },
       curl ? snippet("curl", () => curl) : null,
-      snippet("Python", () => asPython(location.origin, page.model.name, version, request))),
+      snippet("Python", python)),
     shown,
     el("p", { class: "muted" }, TOKEN_NOTE, curl ? "" : " This request is too long or too binary for a command line."));
 }

@@ -26,6 +26,7 @@ export function mount(root, { model, send, report, refuse }) {
   root.append(
     el("form", { class: "stack", onsubmit: submit, novalidate: true },
       problems,
+      model.is_decoupled ? el("p", { class: "muted" }, "This model may answer a request any number of times. Each answer is shown as it comes.") : null,
       sequence?.element,
       fields.map(({ element }) => element),
       classes?.element,

@@ -4,6 +4,7 @@ import { parseClass } from "./file_ends.js";
 import { bars, clear, el, percent, stateMark, table } from "./dom.js";
 
 const ROWS = 50;
+const STREAM_ROWS = 200;
 
 // `isFolded`: the view beside it shows what the outputs mean; the tensors wait under a summary.
 export function showAnswer(panel, { status, millis, json, outputs }, request, { isFolded = false } = {}) {
@@ -14,6 +15,40 @@ export function showAnswer(panel, { status, millis, json, outputs }, request, { 
     isFolded ? el("details", {}, el("summary", {}, "Output tensors"), el("div", { class: "stack" }, parts)) : parts,
     el("details", {}, el("summary", {}, "Response JSON"), el("pre", { class: "code-block", tabindex: 0 }, asText(json, outputs))),
   );
+}
+
+// The answers of a model that sends any number of them, a row each as it comes.
+export function streamPanel(panel, outputs) {
+  const line = el("p", { class: "answer-line" }, "Waiting for the first answer …");
+  const heads = [{ text: "Answer", num: true }, { text: "After, ms", num: true }, ...outputs.map(({ name }) => ({ text: name }))];
+  const answers = table("Answers", heads, []);
+  const more = el("p", { class: "muted" });
+  clear(panel, line, el("div", { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "Answers" }, answers), more);
+  let count = 0;
+  return {
+    add({ json, millis }) {
+      count += 1;
+      clear(line, `${count} answer${count === 1 ? "" : "s"} so far …`);
+      if (count > STREAM_ROWS) return void clear(more, `and ${count - STREAM_ROWS} more`);
+      const cells = outputs.map(({ name }) => el("td", { class: "break" }, shortText(json[name])));
+      answers.tBodies[0].append(el("tr", {}, el("td", { class: "num" }, count), el("td", { class: "num" }, millis.toFixed(1)), cells));
+    },
+    end({ status, millis }) {
+      clear(line, stateMark("ok", `${status} OK`), ` · ${count} answer${count === 1 ? "" : "s"} in ${millis.toFixed(1)} ms`);
+    },
+    fail({ message }) {
+      clear(line, stateMark("bad", "Failed"), ` · after ${count} answer${count === 1 ? "" : "s"}`);
+      clear(more, message);
+    },
+    get isEmpty() {
+      return count === 0;
+    },
+  };
+}
+
+function shortText(value) {
+  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "—";
+  return text.length > 300 ? `${text.slice(0, 300)}…` : text;
 }
 
 export function showFailure(panel, { status, millis, message }) {

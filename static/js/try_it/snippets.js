@@ -26,6 +26,31 @@ export function asCurl(url, request) {
   ].join("\n");
 }
 
+// Models that answer more than once are asked by their generate_stream: one event for each answer.
+export function asStreamCurl(url, body) {
+  return [
+    `curl -sSN '${url}' \\`,
+    `  -H 'Authorization: Bearer YOUR_TOKEN' \\`,
+    `  -H 'Content-Type: application/json' \\`,
+    `  -d '${body.replaceAll("'", "'\\''")}'`,
+  ].join("\n");
+}
+
+export function asStreamPython(url, body) {
+  return `${[
+    "import json",
+    "import urllib.request",
+    "",
+    `body = json.loads(${quote(body)})`,
+    `headers = {"Authorization": "Bearer YOUR_TOKEN", "Content-Type": "application/json"}`,
+    `request = urllib.request.Request(${quote(url)}, json.dumps(body).encode(), headers)`,
+    "with urllib.request.urlopen(request) as answers:",
+    "    for line in answers:",
+    `        if line.startswith(b"data:"):`,
+    "            print(json.loads(line[5:]))",
+  ].join("\n")}\n`;
+}
+
 const NUMPY = {
   BOOL: "bool", FP16: "float16", FP32: "float32", FP64: "float64", BYTES: "object_", BF16: "float32",
 };

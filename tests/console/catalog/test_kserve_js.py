@@ -153,3 +153,47 @@ def test_an_answer_that_is_cut_off_is_refused(modules: Modules) -> None:
     )
 
     assert message == "A BYTES element ends behind its tensor."
+
+
+def test_a_stream_asks_with_flat_values_by_name(modules: Modules) -> None:
+    body = modules.run(
+        MODULE,
+        """m.streamBody({
+            inputs: [{ name: "IN", shape: [2, 1], data: [[1], [2]] },
+                     { name: "BIG", shape: [1], data: BigInt64Array.of(7n) }],
+            parameters: { sequence_id: 5 } })""",
+    )
+
+    assert json.loads(body) == {"IN": [1, 2], "BIG": [7], "parameters": {"sequence_id": 5}}
+
+
+STREAM = """(async () => {
+    const parts = given.map((text) => new TextEncoder().encode(text));
+    const stream = new ReadableStream({ pull(to) {
+        const next = parts.shift();
+        next ? to.enqueue(next) : to.close();
+    } });
+    window.fetch = async () => new Response(stream, { status: 200 });
+    const seen = [];
+    try {
+        const onAnswer = ({ json }) => seen.push(json.OUT);
+        const end = await m.inferStream("/x", { inputs: [] }, { onAnswer });
+        return [seen, end.count, ""];
+    } catch (problem) {
+        return [seen, null, problem.message];
+    }
+})()"""
+
+
+def test_answers_of_a_stream_come_one_by_one_wherever_the_network_cuts_them(
+    modules: Modules,
+) -> None:
+    parts = ['data: {"OU', 'T":"ä"}\n', '\ndata: {"OUT":2}\n\ndata: {"OUT":3}']
+
+    assert modules.run(MODULE, STREAM, parts) == [["ä", 2, 3], 3, ""]
+
+
+def test_an_error_in_a_stream_ends_it_with_its_words(modules: Modules) -> None:
+    parts = ['data: {"OUT":1}\n\ndata: {"error":"no more memory"}\n\n']
+
+    assert modules.run(MODULE, STREAM, parts) == [[1], None, "no more memory"]

@@ -117,3 +117,11 @@ def test_label_files_outside_the_model_are_refused(tmp_path: Path, filename: str
 )
 def test_the_form_knows_how_requests_name_their_sequence(config: dict[str, Any], ids: str) -> None:
     assert try_it.sequence_ids(config) == ids
+
+
+def test_the_form_knows_models_that_answer_more_than_once() -> None:
+    metadata: dict[str, Any] = {"inputs": [], "outputs": []}
+    decoupled = {"model_transaction_policy": {"decoupled": True}}
+
+    assert try_it.description("m", metadata, decoupled)["is_decoupled"] is True
+    assert try_it.description("m", metadata, {})["is_decoupled"] is False
