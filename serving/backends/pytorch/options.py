@@ -24,7 +24,7 @@ _COMPILE_KINDS: Mapping[str, type] = {
     "disable": bool,
 }
 _COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
-_COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
+COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PythonOptions:
         return cls(
             threads=_count(parameters, "NUM_THREADS", 1, least=1),
             interop_threads=_count(parameters, "NUM_INTEROP_THREADS", 1, least=1),
-            compile=_compile(parameters.get(_COMPILE, "")),
+            compile=_compile(parameters.get(COMPILE, "")),
         )
 
 
@@ -109,31 +109,31 @@ def _compile(text: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise InvalidArgumentError(f"parameter '{_COMPILE}' is not JSON: {error}") from error
+        raise InvalidArgumentError(f"parameter '{COMPILE}' is not JSON: {error}") from error
     if not isinstance(given, dict):
         raise InvalidArgumentError(
-            f"parameter '{_COMPILE}' must be a JSON object, e.g. {{\"disable\": true}}"
+            f"parameter '{COMPILE}' must be a JSON object, e.g. {{\"disable\": true}}"
         )
     known = ", ".join(_COMPILE_KINDS)
     for key, value in given.items():
         if key == "model":
             raise InvalidArgumentError(
-                f"'model' is not an optional parameter for torch.compile: remove it from {_COMPILE}"
+                f"'model' is not an optional parameter for torch.compile: remove it from {COMPILE}"
             )
         kind = _COMPILE_KINDS.get(key)
         if kind is None:
             raise InvalidArgumentError(
-                f"parameter '{_COMPILE}' has the unknown key '{key}'; known are {known}"
+                f"parameter '{COMPILE}' has the unknown key '{key}'; known are {known}"
             )
         if not isinstance(value, kind) and not (value is None and kind is not bool):
             raise InvalidArgumentError(
-                f"parameter '{_COMPILE}': '{key}' is {json.dumps(value)}: it must be a "
+                f"parameter '{COMPILE}': '{key}' is {json.dumps(value)}: it must be a "
                 f"{_KIND_NAMES[kind]}"
             )
     mode = given.get("mode")
     if mode is not None and mode not in _COMPILE_MODES:
         raise InvalidArgumentError(
-            f"parameter '{_COMPILE}': 'mode' is '{mode}': it must be one of "
+            f"parameter '{COMPILE}': 'mode' is '{mode}': it must be one of "
             f"{', '.join(_COMPILE_MODES)}"
         )
     return given

@@ -23,12 +23,13 @@ from serving.backends.base import (
 from serving.backends.model_place import model_path
 from serving.backends.python.model_file import call, describe, run_file
 from serving.backends.pytorch import failures, naming, runtime, switches
-from serving.backends.pytorch.options import PythonOptions
+from serving.backends.pytorch.options import COMPILE, PythonOptions
 from serving.backends.pytorch.results import Results
 from serving.backends.pytorch.runtime import Array, torch
 from serving.errors import (
     BackendError,
     InternalError,
+    InvalidArgumentError,
     ModelLoadError,
     ServingError,
     UnsupportedError,
@@ -78,7 +79,17 @@ class PythonRuntimeModel(LoadedModel):
         module = module.to(device).eval()
         if self._options.compile.get("disable"):
             return module, device
-        return torch().compile(module, **self._options.compile), device
+        return self._compiled(module), device
+
+    def _compiled(self, module: Any) -> Any:
+        """What compiles itself at its first execution."""
+        try:
+            return torch().compile(module, **self._options.compile)
+        except Exception as error:  # its backends raise what they like
+            raise InvalidArgumentError(
+                f"parameter '{COMPILE}' of model '{self._context.spec.name}' is refused by "
+                f"torch.compile: {failures.cause_of(error)}"
+            ) from error
 
     def _load_weights(self, module: Any, path: Path, device: Any) -> None:
         model, file = self._context.spec.name, f"{path.parent.name}/{path.name}"

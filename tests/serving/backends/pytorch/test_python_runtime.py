@@ -293,6 +293,18 @@ def test_the_parameters_of_torch_compile_reach_it(tmp_path, monkeypatch):
     assert calls == [{}, {"backend": "eager", "fullgraph": True}]
 
 
+def test_what_torch_compile_refuses_is_told_in_one_line(tmp_path):
+    """PT-25."""
+    write(tmp_path, NET)
+    plain = HEAD + io("input", "x") + io("output", "y")
+
+    message = refused(tmp_path, plain + compiled(mode="default", options={"max_autotune": True}))
+
+    assert "parameter 'TORCH_COMPILE_OPTIONAL_PARAMETERS' of model 'm' is refused" in message
+    assert "mode" in message.partition("torch.compile: ")[2]
+    assert "\n" not in message
+
+
 @pytest.mark.heavy
 def test_a_compiled_module_answers_as_the_module_does(tmp_path):
     """PT-24: the real torch.compile, which takes its time at the first call."""
