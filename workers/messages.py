@@ -59,6 +59,11 @@ class BackendState(msgspec.Struct, frozen=True):
     install: str = ""
     """The command that brings what is missing; empty where nothing is."""
 
+    @property
+    def is_missing(self) -> bool:
+        """Its runtime is not installed."""
+        return bool(self.install) and not self.package
+
 
 class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker as its registry entry describes it."""

@@ -20,7 +20,7 @@ class BackendRow:
     @property
     def is_missing(self) -> bool:
         """Its runtime is not installed."""
-        return bool(self.backend.install) and not self.backend.package
+        return self.backend.is_missing
 
     @property
     def state(self) -> str:

@@ -21,9 +21,10 @@ def require(module: str, *, backend: str, install: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == module.partition(".")[0]:
+            is_part = module.startswith(f"{error.name}.")  # nvidia, where nvidia.dali is wanted
             raise UnavailableError(
-                f"the {backend} backend cannot be used, its package '{error.name}' is missing: "
-                f"{install}"
+                f"the {backend} backend cannot be used, its package "
+                f"'{module if is_part else error.name}' is missing: {install}"
             ) from error
         raise UnavailableError(_broken(module, backend, install, error)) from error
     except (ImportError, OSError) as error:

@@ -17,7 +17,7 @@ from typing import Any
 from serving.backends.base import ModelContext
 from serving.backends.python import pb_utils
 from serving.config import syntax
-from serving.errors import ModelLoadError
+from serving.errors import ModelLoadError, ServingError
 
 CLASS_NAME = "TritonPythonModel"
 DEFAULT_FILENAME = "model.py"
@@ -129,7 +129,8 @@ def describe(error: BaseException, context: ModelContext) -> str:
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     if kind.__module__.startswith("serving."):
         name = kind.__name__
-    text = f"{name}: {error}"
+    # Those of the core are sentences, as a missing runtime is one.
+    text = str(error) if isinstance(error, ServingError) else f"{name}: {error}"
     if len(text) > MAX_ERROR_CHARACTERS:
         text = text[:MAX_ERROR_CHARACTERS] + "..."
     lines = []

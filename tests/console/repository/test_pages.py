@@ -11,10 +11,12 @@ import pytest
 from django.test import Client
 
 from console.repository import services, staging
+from console.repository.checks import check_directory
 from console.repository.models import TrashEntry, Upload
 from tests.console.disk import Committed
 from tests.console.fakes import FakeWorkerClient, make_model, make_worker
 from tests.console.repository.packing import CONFIG, write_model, zip_bytes
+from workers.messages import BackendState
 
 WRONG = CONFIG.replace("max_batch_size: 4", "max_batch_size: four")
 IDENT = {"ident/config.pbtxt": CONFIG, "ident/1/weights.bin": b"w1"}
@@ -327,3 +329,18 @@ def test_a_repository_that_is_not_there_yet_is_empty(
     repository.rmdir()
 
     assert "The repository is empty" in text_of(login(viewer).get("/repository/"))
+
+
+@pytest.mark.parametrize(("package", "is_told"), [("", True), ("vllm", False)])
+def test_a_check_tells_that_no_worker_has_the_runtime(
+    repository: Path, fake_workers: FakeWorkerClient, package: str, is_told: bool
+) -> None:
+    backend = BackendState(
+        "vllm", package=package, problem="its package 'vllm' is missing", install="pip install vllm"
+    )
+    fake_workers.infos = [make_worker("alpha", backends=[backend])]
+    directory = write_model(repository, config='backend: "vllm"')
+
+    told = [item.hint for item in check_directory(directory) if item.code == "RUNTIME"]
+
+    assert told == (["on a worker: pip install vllm, then start it anew"] if is_told else [])

@@ -34,3 +34,10 @@ def test_a_runtime_that_breaks_at_import_says_why(tmp_path, monkeypatch):
 
 def test_a_runtime_that_is_there_is_imported():
     assert require("json", backend="some", install=INSTALL).loads("1") == 1
+
+
+def test_a_runtime_inside_a_shared_folder_is_named_in_full(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia", None)
+
+    with pytest.raises(UnavailableError, match=r"its package 'nvidia\.dali' is missing"):
+        require("nvidia.dali", backend="dali", install="pip install it")
