@@ -29,6 +29,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: _group(item) != _WHOLE)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Packed bytes hold the time: every process would name the test differently."""
+    return argname if isinstance(val, bytes) and len(val) > 16 else None
+
+
 _WHOLE = "the whole of Conch"
 
 
