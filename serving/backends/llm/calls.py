@@ -148,7 +148,7 @@ def _prompt(tensors: Mapping[str, Any], engine: TextEngine) -> Prompt:
     if not array.size:
         raise RequestError(f"'{TOKENS}' is empty: send the ids of at least one token")
     tokens = [int(item) for item in array.ravel()]
-    if min(tokens) < 0:  # engines look for those that are too large only
+    if min(tokens) < 0:
         raise RequestError(f"'{TOKENS}' holds {min(tokens)}: ids of tokens are 0 or more")
     return tokens
 

@@ -149,7 +149,8 @@ class TextModel(ABC):
         except RequestError as error:
             sender.send(_failed(str(error), pb_utils.TritonError.INVALID_ARG), final)
         except Exception as error:
-            text = f"the engine failed: {type(error).__name__}: {error}"
+            cause = error if str(error) else error.__cause__ or error  # some wrap without a word
+            text = f"the engine failed: {type(cause).__name__}: {cause}"
             pb_utils.Logger.log_error(text)
             sender.send(_failed(text, pb_utils.TritonError.INTERNAL), final)
 

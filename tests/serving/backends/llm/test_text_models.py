@@ -231,6 +231,8 @@ async def test_vllm_01_a_callers_mistake_is_told_and_leaves_the_engine_as_it_is(
         bad.inputs["text_input"].array = np.array([b"\xff"], dtype=np.object_)
         assert "no UTF-8" in await refused(server, bad)
 
+        with pytest.raises(ServingError, match="the engine failed: OverflowError: Python int too"):
+            await answers(server, call("w", {"seed": 2**70}, text_input="a"))
         assert await said(server, call("w", text_input="a")) == "aa "
 
 

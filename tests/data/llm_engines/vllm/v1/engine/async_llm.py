@@ -28,6 +28,10 @@ class EngineDeadError(Exception):
     pass
 
 
+class EngineGenerateError(Exception):
+    pass
+
+
 class AsyncLLM:
     def __init__(self, args: AsyncEngineArgs) -> None:
         self._args = args
@@ -54,6 +58,8 @@ class AsyncLLM:
             self._is_dead = True
         if self._is_dead:
             raise EngineDeadError("EngineCore encountered an issue.")
+        if (sampling_params.seed or 0) >= 2**63:
+            raise EngineGenerateError from OverflowError("Python int too large to convert")
         words = words_of(given)
         if lora_request is not None:
             words = [f"{lora_request.lora_name}:{word}" for word in words]
