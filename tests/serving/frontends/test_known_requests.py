@@ -86,7 +86,7 @@ def _write(root: Path, name: str, dims: str, more: str = "") -> None:
 
 
 def header(*shape: int, size: int = 8, **members: Any) -> dict[str, Any]:
-    tensor = {"name": "IN", "datatype": "FP32", "shape": list(shape)}
+    tensor: dict[str, Any] = {"name": "IN", "datatype": "FP32", "shape": list(shape)}
     tensor["parameters"] = {"binary_data_size": size}
     outputs = [{"name": "OUT", "parameters": {"binary_data": True}}]
     return {"inputs": [tensor], "outputs": outputs} | members
