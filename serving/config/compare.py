@@ -93,6 +93,21 @@ def compare(report: Report, signature: Signature, file: str) -> None:
     _compare_tensors(report, "input", config.input, known_inputs, file)
     _compare_tensors(report, "output", config.output, signature.outputs, file)
     compare_sequence(report, signature, file)
+    if config.backend == "onnxruntime":
+        _compare_text_beside_bits(report, file)
+
+
+def _compare_text_beside_bits(report: Report, file: str) -> None:
+    """ONNX Runtime takes BF16 as bits in tensors of its own, which it does not mix with text."""
+    tensors = (*report.config.input, *report.config.output)
+    types = {item.data_type for item in tensors}
+    if {pb.TYPE_BF16, pb.TYPE_STRING} <= types:
+        report.error(
+            "",
+            f"{file} has tensors of text beside BF16, which ONNX Runtime cannot be given together",
+            "export it with FP32 or FP16 in place of BF16",
+            code=CODE,
+        )
 
 
 def with_values_of_model(

@@ -86,7 +86,7 @@ def _compare_arguments(report: Report, module: ModuleSignature, file: str) -> No
     _compare_positions(report, "input", names, len(arguments), f"forward{_shown(arguments)}", file)
     required = sum(not item.is_optional for item in arguments)
     if len(names) < required:
-        report.warning(
+        report.error(
             "input",
             f"{file}: forward{_shown(arguments)} needs {required} arguments, the config declares "
             f"{len(names)} inputs",
@@ -100,7 +100,7 @@ def _compare_missing(
 ) -> None:
     missing = [item.name for item in arguments if not item.is_optional and item.name not in given]
     if missing:
-        report.warning(
+        report.error(
             "input",
             f"{file}: forward{_shown(arguments)} needs '{missing[0]}', and the config does not "
             f"declare it",
@@ -127,10 +127,14 @@ def _compare_results(report: Report, module: ModuleSignature, file: str) -> None
 def _compare_positions(
     report: Report, kind: str, names: list[str], count: int, says: str, file: str
 ) -> None:
-    """Names like INPUT__0 give the position; where one name does not, the order does."""
+    """Names like INPUT__0 give the position; where one name does not, the order does.
+
+    An input too many fails the load, an output too many the requests that want it.
+    """
+    found = report.error if kind == "input" else report.warning
     for index, position in enumerate(_positions(names)):
         if position >= count:
-            report.warning(
+            found(
                 f"{kind}[{index}]",
                 f"{kind} '{names[index]}' is number {position}, but {file}: {says}",
                 f"{kind}s are counted from 0; there are {count}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from serving.config.check import check_model
 from serving.config.findings import Severity, errors_of, one_line
@@ -168,6 +169,18 @@ def test_an_input_that_the_config_forgets_is_an_error(tmp_path):
     error = the_error(check_model(model, config_text="max_batch_size: 4\n" + IO))
 
     assert "needs input 'ids' (INT64 [-1, 3])" in error.message
+
+
+def test_text_beside_brain_floats_is_an_error_before_the_load(tmp_path):
+    write_onnx(
+        tmp_path / "m" / "1" / "model.onnx",
+        {"text": (TensorProto.STRING, ["n", 1]), "bits": (TensorProto.BFLOAT16, ["n", 2])},
+        {"out": (FLOAT, ["n", 2])},
+    )
+
+    error = the_error(check_model(tmp_path / "m"))
+
+    assert error.message.startswith("1/model.onnx has tensors of text beside BF16")
 
 
 def test_a_missing_weights_file_is_an_error(tmp_path):

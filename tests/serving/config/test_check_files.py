@@ -114,19 +114,19 @@ TORCH = 'backend: "pytorch" platform: "pytorch_libtorch"\n'
             "x: Tensor; m: Tensor",
             "Tensor",
             XY,
-            ["warning 2 1/model.pt: forward(x: Tensor, m: Tensor) needs 'm', and the config"],
+            ["error 2 1/model.pt: forward(x: Tensor, m: Tensor) needs 'm', and the config"],
         ),
         (
             "a: Tensor; b: Tensor",
             "Tensor",
             XY,
-            ["warning 2 1/model.pt: forward(a: Tensor, b: Tensor) needs 2 arguments"],
+            ["error 2 1/model.pt: forward(a: Tensor, b: Tensor) needs 2 arguments"],
         ),
         (
             "a: Tensor",
             "Tensor",
             XY.replace('"x"', '"INPUT__1"'),
-            ["warning 2 input 'INPUT__1' is number 1"],
+            ["error 2 input 'INPUT__1' is number 1"],
         ),
         (
             "x: Tensor",
@@ -140,7 +140,7 @@ TORCH = 'backend: "pytorch" platform: "pytorch_libtorch"\n'
             XY,
             [
                 "error 2 1/model.pt: argument 'n' of forward is int",
-                "warning 2 1/model.pt: forward(x: Tensor, n: int) needs 'n'",
+                "error 2 1/model.pt: forward(x: Tensor, n: int) needs 'n'",
             ],
         ),
         (
