@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from serving.config.complete import complete
 from serving.config.decode import InstanceKind
 from serving.errors import ErrorCode, InvalidArgumentError, ServingError
 from serving.in_process import ModelServer
-from tests.serving.loading import config_of
+from tests.serving.loading import config_of, context_of
 
 IO = """
 max_batch_size: 8
@@ -285,6 +287,15 @@ def test_be_006_device_blocking_instances_of_one_device_execute_one_by_one():
     in_threads(lambda: instances.pop().execute([], ExecutionTimes()))
 
     assert not model.was_shared.is_set()
+
+
+def test_a_process_of_its_own_counts_its_gpu_from_0(tmp_path):
+    """It sees no other: see the plan of such a process."""
+    context = context_of('name: "m" backend: "identity"', tmp_path)
+    placement = Placement("m_0", InstanceKind.GPU, 3)
+
+    assert context.cuda_number(placement) == 3
+    assert replace(context, child=cast("Any", object())).cuda_number(placement) == 0
 
 
 @pytest.mark.parametrize(

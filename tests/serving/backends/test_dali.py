@@ -146,3 +146,15 @@ async def test_what_is_no_pipeline_fails_the_load(tmp_path):
 
     with pytest.raises(ServingError, match="DALI cannot build its pipeline"):
         await load(DECODE_CONFIG, tmp_path)
+
+
+async def test_a_row_may_be_a_single_number(tmp_path):
+    """A sample without dimensions."""
+    write(tmp_path, SCALE)
+    scalars = SCALE_CONFIG.replace("dims: [-1]", "dims: [1] reshape { }")
+    model = await load('name: "m" ' + scalars, tmp_path)
+
+    outputs = await outputs_of(model, {"IN": np.array([[1], [2]], np.float32)})
+
+    assert outputs["OUT"].tolist() == [[2], [4]]
+    await model.drain_and_close()
