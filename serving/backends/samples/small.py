@@ -24,6 +24,7 @@ from serving.backends.base import (
     TensorInstance,
 )
 from serving.backends.samples.checks import check_io
+from serving.datatypes import BY_NAME
 from serving.errors import InvalidArgumentError, ServingError
 from serving.request import InferenceRequest
 
@@ -62,7 +63,8 @@ class DistributedAddSubBackend(Backend):
         spec = context.spec
         check_io(spec, ("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1"))
         tensors = [*spec.inputs.values(), *spec.outputs.values()]
-        if len({item.datatype.name for item in tensors}) > 1 or tensors[0].datatype.is_bytes:
+        datatypes = {item.datatype for item in tensors}
+        if len(datatypes) > 1 or datatypes & {BY_NAME["BYTES"], BY_NAME["BOOL"]}:
             raise InvalidArgumentError(
                 f"model '{spec.name}': inputs and outputs of the {self.name} backend must have the "
                 "same numeric data_type"

@@ -40,6 +40,8 @@ class _StreamBackend(Backend):
     attributes = BackendAttributes(parallel_instance_loading=True)
     inputs: Sequence[str]
     outputs: Sequence[str]
+    counts: Sequence[str]
+    """Inputs that say how often, or how long."""
 
     def load(self, context: ModelContext) -> LoadedModel:
         check_io(context.spec, self.inputs, self.outputs)
@@ -48,6 +50,13 @@ class _StreamBackend(Backend):
                 f"model '{context.spec.name}': the {self.name} backend answers a request any "
                 "number of times: set model_transaction_policy { decoupled: true }"
             )
+        for tensor in (context.spec.inputs[name] for name in self.counts):
+            if tensor.datatype.dtype.kind not in "iu":
+                raise InvalidArgumentError(
+                    f"model '{context.spec.name}': {tensor.name} of the {self.name} backend is a "
+                    f"whole number, the config makes it {tensor.datatype.config_name}: write an "
+                    "integer data_type such as TYPE_INT32"
+                )
         return _StreamModel(self, context)
 
     @abstractmethod
@@ -60,6 +69,10 @@ class _StreamBackend(Backend):
     ) -> None:
         """In the request's own thread. `lead`: the shape before the dims of an output."""
 
+    @abstractmethod
+    def fault_of(self, inputs: dict[str, NDArray[np.generic]]) -> str:
+        """What keeps the request from being answered; empty for nothing."""
+
     def wait_ms(self, inputs: dict[str, NDArray[np.generic]]) -> int:
         """How long the instance stays busy with the request."""
         return 0
@@ -69,6 +82,13 @@ class RepeatBackend(_StreamBackend):
     name = "repeat"
     inputs = ("IN", "DELAY", "WAIT")
     outputs = ("OUT", "IDX")
+    counts = ("DELAY", "WAIT")
+
+    def fault_of(self, inputs: dict[str, NDArray[np.generic]]) -> str:
+        values, delays = inputs["IN"].size, inputs["DELAY"].size
+        if values != delays:
+            return f"IN has {values} elements and DELAY has {delays}: send as many of each"
+        return "" if inputs["WAIT"].size else "WAIT is empty: send one number of milliseconds"
 
     def answer(
         self,
@@ -101,6 +121,10 @@ class SquareBackend(_StreamBackend):
     name = "square"
     inputs = ("IN",)
     outputs = ("OUT",)
+    counts = ("IN",)
+
+    def fault_of(self, inputs: dict[str, NDArray[np.generic]]) -> str:
+        return "" if inputs["IN"].size else "IN is empty: send one number"
 
     def answer(
         self,
@@ -140,6 +164,11 @@ class _StreamInstance(ModelInstance):
             inputs = {name: tensor.array.copy() for name, tensor in request.inputs.items()}
             factory = ResponseFactory(self._context.spec, self._context.version, request)
             factory.release_inputs()
+            fault = self._backend.fault_of(inputs)
+            if fault:
+                name = self._context.spec.name
+                factory.send_error(InvalidArgumentError(f"model '{name}': {fault}"))
+                continue
             wait_ms = max(wait_ms, self._backend.wait_ms(inputs))
             thread = threading.Thread(
                 target=self._answer, args=(inputs, factory), name=self._context.spec.name
@@ -151,10 +180,7 @@ class _StreamInstance(ModelInstance):
 
     def _answer(self, inputs: dict[str, NDArray[np.generic]], factory: ResponseFactory) -> None:
         lead = (1,) if self._context.spec.has_batch_axis else ()
-        try:
-            self._backend.answer(inputs, factory, lead, self._closing)
-        except ValueError as error:  # IN and DELAY of different lengths
-            factory.send_error(InvalidArgumentError(f"model '{self._context.spec.name}': {error}"))
+        self._backend.answer(inputs, factory, lead, self._closing)
         factory.finish()
 
     def close(self) -> None:

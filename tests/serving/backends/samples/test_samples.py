@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.errors import ServingError
+from serving.errors import ErrorCode, ServingError
 from serving.in_process import ModelServer
 from tests.serving.backends.contract import BackendContract, Subject
 from tests.waiting import wait_until_blocking
@@ -166,8 +166,32 @@ def test_repeat_of_nothing_sends_the_final_flag_alone(served):
 
 
 def test_repeat_refuses_delays_that_do_not_fit_its_elements(served):
-    with pytest.raises(ServingError, match="shorter"):
+    with pytest.raises(ServingError, match="IN has 2 elements and DELAY has 1: send as many"):
         list(served.stream("repeat_int32", repeat([1, 2], [0])))
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "empty"),
+    [
+        (
+            "repeat_int32",
+            REPEAT.replace("dims: [ 1 ] }\n]\noutput", "dims: [-1] }\n]\noutput"),
+            "WAIT",
+        ),
+        ("square_int32", SQUARE.replace("dims: [ 1 ]", "dims: [-1]", 1), "IN"),
+    ],
+)
+def test_a_number_that_was_left_empty_is_the_callers_mistake(tmp_path, model, text, empty):
+    """It is answered, and says which input; a thread that died of it would leave it open."""
+    inputs = repeat([1], [0]) if empty == "WAIT" else {}
+    inputs[empty] = np.zeros(0, inputs[empty].dtype if empty in inputs else np.int32)
+    write(tmp_path, model, text)
+    with ModelServer(tmp_path, exit_timeout_secs=5) as server:
+        server.load(model)
+        with pytest.raises(ServingError, match=f"{empty} is empty") as caught:
+            list(server.stream(model, inputs))
+
+    assert caught.value.code is ErrorCode.INVALID_ARG
 
 
 def test_be_007_the_instance_takes_the_next_request_while_answers_are_to_come(served):
@@ -218,6 +242,9 @@ def test_query_names_the_memory_of_its_outputs(served):
          + 'input { name: "INPUT" data_type: TYPE_INT32 dims: 1 } '
          + 'output { name: "OUTPUT" data_type: TYPE_INT32 dims: 1 }', "set sequence_batching"),
         (ADD_SUB.replace('TYPE_FP32', 'TYPE_INT8', 1), "same numeric data_type"),
+        (ADD_SUB.replace('TYPE_FP32', 'TYPE_BOOL'), "same numeric data_type"),
+        (SQUARE.replace('TYPE_INT32', 'TYPE_FP32'), "IN of the square backend is a whole number"),
+        (REPEAT.replace('TYPE_UINT32', 'TYPE_STRING'), "DELAY of the repeat backend is a whole"),
     ],
 )  # fmt: skip
 def test_a_config_that_a_sample_cannot_serve_is_refused(served, tmp_path, text, reason):
