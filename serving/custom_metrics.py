@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.errors import InvalidArgumentError, NotFoundError
@@ -16,6 +16,8 @@ from serving.errors import InvalidArgumentError, NotFoundError
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 Labels = tuple[tuple[str, str], ...]
+_OF_ENGINES = "nv_trt_llm_"
+"""What models of TensorRT-LLM publish, whichever server they run in (MET-060)."""
 
 
 class MetricKind(enum.IntEnum):
@@ -61,7 +63,7 @@ class CustomMetrics:
                 f"'{name}' is no name for a metric family: letters, digits, '_' and ':' make one, "
                 "and a digit does not come first"
             )
-        if name.startswith(("nv_", "conch_")):
+        if name.startswith(("nv_", "conch_")) and not name.startswith(_OF_ENGINES):
             raise InvalidArgumentError(
                 f"metric family '{name}': names that start with nv_ or conch_ are the server's own"
             )
@@ -135,6 +137,14 @@ class CustomMetrics:
         if found is None:
             raise NotFoundError("the metric has been removed")
         return found[1].value
+
+    def of_model(self, family: str, model: str) -> Iterator[tuple[dict[str, str], float]]:
+        """Labels and value of each series of a family that says it is of this model."""
+        found = self._families.get(family)
+        for series in () if found is None else found.series.values():
+            labels = dict(series.labels)
+            if labels.get("model") == model:
+                yield labels, series.value
 
     def drop(self, owner: Hashable, number: int) -> None:
         found = self._series.pop((owner, number), None)

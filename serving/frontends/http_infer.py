@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from serving.errors import InvalidArgumentError, ServingError, UnsupportedError
+from serving.frontends.http_load import with_load
 from serving.frontends.http_messages import (
     HEADER_LENGTH,
     HEADER_LENGTH_KEY,
@@ -125,6 +126,7 @@ class InferRoute:
         self, http: HttpRequest, reply: Reply, model: Model, decoded: DecodedRequest
     ) -> Cancel:
         request = decoded.request
+        reply = with_load(http, reply, model.name, self._server.custom_metrics)
         if self._tracer.is_on:
             reply = traced(self._tracer, model.name, http, request, reply)
         coding = b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +27,9 @@ class Settings:
     """Name of each LoRA adapter, and where it lies."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Those of the model's config."""
+    on_kv_cache: Callable[[float, int], None] | None = None
+    """Called, in the loop's thread, with the share of the KV cache in use, 0..1, and how many
+    tokens it can hold. None: nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)

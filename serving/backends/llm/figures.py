@@ -43,6 +43,18 @@ class Figures:
             "request_generation_tokens", "Tokens generated for a request", _TOKENS
         )
 
+        self._share = self._gauge("kv_cache_usage_perc", "Share of the KV cache in use, 0..1")
+        self._capacity = self._gauge("kv_cache_max_tokens", "Tokens that the KV cache can hold")
+
+    def kv_cache(self, share: float, max_tokens: int) -> None:
+        self._share.set(share)
+        self._capacity.set(max_tokens)
+
+    def _gauge(self, name: str, text: str) -> Any:
+        family = pb_utils.MetricFamily(self._prefix + name, text, pb_utils.MetricFamily.GAUGE)
+        self._families.append(family)
+        return family.Metric(labels=self._labels)
+
     def _counter(self, name: str, text: str) -> Any:
         family = pb_utils.MetricFamily(self._prefix + name, text, pb_utils.MetricFamily.COUNTER)
         self._families.append(family)

@@ -91,6 +91,7 @@ class TextModel(ABC):
                 name: value.get("string_value", "")
                 for name, value in config.get("parameters", {}).items()
             },
+            None if self._figures is None else self._figures.kv_cache,
         )
         self._running: dict[str, Any] = {}
         """Response sender of each call in the engine; the loop thread."""

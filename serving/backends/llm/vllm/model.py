@@ -6,7 +6,7 @@ The only file that imports vllm. Source: spec VLLM-01.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -63,10 +63,12 @@ class VllmEngine:
             arguments["model"] = str(beside)
         if self._adapters:
             arguments.setdefault("enable_lora", True)
-        arguments.setdefault("disable_log_stats", True)
+        tell = self._settings.on_kv_cache
+        arguments.setdefault("disable_log_stats", tell is None)
         made = self._vllm.AsyncEngineArgs(**arguments)
         module = require("vllm.v1.engine.async_llm", backend="vllm", install=_INSTALL)
-        self._engine = module.AsyncLLM.from_engine_args(made)
+        loggers = [] if tell is None else [_kv_cache_logger(tell)]
+        self._engine = module.AsyncLLM.from_engine_args(made, stat_loggers=loggers)
 
     async def generate(self, call: Call) -> AsyncIterator[Piece]:
         kinds = require("vllm.sampling_params", backend="vllm", install=_INSTALL).RequestOutputKind
@@ -126,6 +128,26 @@ class VllmEngine:
             known = ", ".join(self._adapters) or "none: list them in multi_lora.json"
             raise RequestError(f"there is no LoRA adapter '{call.adapter}'; there are {known}")
         return self._adapters[call.adapter]
+
+
+def _kv_cache_logger(tell: Callable[[float, int], None]) -> type[Any]:
+    """vLLM makes one for its engine, and hands it the figures of every step."""
+    loggers = require("vllm.v1.metrics.loggers", backend="vllm", install=_INSTALL)
+    base: Any = loggers.StatLoggerBase
+
+    class KvCacheLogger(base):  # type: ignore[misc]
+        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+            self._cache = vllm_config.cache_config
+
+        def record(self, scheduler_stats: Any, *args: Any, **kwargs: Any) -> None:
+            if scheduler_stats is not None:
+                blocks = self._cache.num_gpu_blocks or 0
+                tell(scheduler_stats.kv_cache_usage, blocks * self._cache.block_size)
+
+        def log_engine_initialized(self) -> None:
+            """The first step tells all."""
+
+    return KvCacheLogger
 
 
 def _prompt(prompt: Prompt) -> dict[str, Any]:

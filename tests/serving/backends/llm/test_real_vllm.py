@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -42,6 +43,7 @@ ARGUMENTS = {
 CONFIG = f"""backend: "vllm"
 parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{ENVIRONMENT}" }} }}
 parameters {{ key: "ENABLE_VLLM_HEALTH_CHECK" value {{ string_value: "true" }} }}
+parameters {{ key: "REPORT_CUSTOM_METRICS" value {{ string_value: "true" }} }}
 """
 
 
@@ -99,6 +101,12 @@ async def test_vllm_01_text_streams_cancels_and_embeds(tmp_path: Path, llama: Pa
 
         same = [said(server, call("writer", greedy, text_input=prompt)) for _ in range(8)]
         assert await asyncio.gather(*same) == [SENTENCE] * 8
+
+        await wait_until(lambda: "vllm:kv_cache_max_tokens{" in server.custom_metrics.render())
+        (tokens,) = re.findall(
+            r'kv_cache_max_tokens{model="writer",version="1"} (\d+)', server.custom_metrics.render()
+        )
+        assert int(tokens) >= 128
 
         (vector,) = await answers(server, call("vectors", text_input=prompt))
         assert vector["embedding"].shape == (64,)

@@ -268,6 +268,8 @@ async def test_vllm_01_lora_adapters_have_names_and_metrics_are_vllms(tmp_path: 
         lines = server.custom_metrics.render().splitlines()
 
     assert 'vllm:generation_tokens_total{model="w",version="1"} 2' in lines
+    assert 'vllm:kv_cache_usage_perc{model="w",version="1"} 0.25' in lines
+    assert 'vllm:kv_cache_max_tokens{model="w",version="1"} 160' in lines
     assert 'vllm:time_to_first_token_seconds_count{model="w",version="1"} 1' in lines
 
 

@@ -33,15 +33,19 @@ class EngineGenerateError(Exception):
 
 
 class AsyncLLM:
-    def __init__(self, args: AsyncEngineArgs) -> None:
+    def __init__(self, args: AsyncEngineArgs, stat_loggers: list[Any]) -> None:
         self._args = args
+        cache = SimpleNamespace(num_gpu_blocks=10, block_size=16)
+        self._loggers = [make(SimpleNamespace(cache_config=cache), 0) for make in stat_loggers]
         self._aborted: set[str] = set()
         self._is_dead = False
 
     @classmethod
-    def from_engine_args(cls, engine_args: AsyncEngineArgs) -> AsyncLLM:
+    def from_engine_args(
+        cls, engine_args: AsyncEngineArgs, stat_loggers: list[Any] | None = None
+    ) -> AsyncLLM:
         asyncio.get_running_loop()  # vLLM makes its tasks here
-        return cls(engine_args)
+        return cls(engine_args, stat_loggers or [])
 
     async def generate(
         self,
@@ -68,6 +72,8 @@ class AsyncLLM:
         kind = sampling_params.output_kind
         for position in range(count):
             await asyncio.sleep(pause_s())
+            for logger in self._loggers:
+                logger.record(SimpleNamespace(kv_cache_usage=0.25), None, engine_idx=0)
             if request_id in self._aborted:
                 yield self._output(given, [], sampling_params, "abort")
                 return
