@@ -16,6 +16,7 @@ from serving.config.signature_torch import Argument, ModuleSignature
 from serving.config.torch_call_spec import ordinal_of
 
 _TENSOR_KINDS = frozenset({"Tensor", "List[str]"})
+_DRAFT = "# Drafted: names are the file's, data_type and dims are guesses. Write the true ones."
 _RESULT_KINDS = re.compile(r"Tensor|List\[str\]")
 
 
@@ -39,7 +40,8 @@ def _offer_draft(report: Report, module: ModuleSignature, file: str) -> None:
     is_known = all(item.kind in _TENSOR_KINDS for item in inputs)
     if not inputs or not is_known or len(results) != module.result_count:
         return
-    lines = [_declared("input", item.name, item.kind) for item in inputs]
+    lines = [_DRAFT]
+    lines += [_declared("input", item.name, item.kind) for item in inputs]
     lines += [_declared("output", f"OUTPUT__{i}", kind) for i, kind in enumerate(results)]
     report.warning(
         "input",

@@ -102,6 +102,12 @@ def test_an_empty_fleet_says_so(fake_workers: FakeWorkerClient, viewer: Any, log
     assert b"No worker is connected" in login(viewer).get("/backends/").content
 
 
+def test_a_worker_that_is_not_there_is_told_from_an_empty_fleet(
+    fleet: FakeWorkerClient, viewer: Any, login: Any
+) -> None:
+    assert b"No worker matches" in login(viewer).get("/backends/?worker=gone").content
+
+
 def test_the_rest_route_tells_the_same(fleet: FakeWorkerClient, viewer: Any, login: Any) -> None:
     body = login(viewer).get("/api/v1/backends?worker=beta").json()
 

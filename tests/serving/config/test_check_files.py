@@ -270,6 +270,15 @@ def test_trees_are_compared(tmp_path, name, config, expected):
     assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
 
 
+def test_a_draft_says_that_it_is_one(tmp_path):
+    """AUT-07: types and shapes are guesses, and a saved draft has no finding any more."""
+    directory = model(tmp_path, "model.pt", model_bytes.torchscript(), TORCH)
+
+    draft = next(item for item in check_model(directory).findings if item.repair is not None)
+
+    assert "data_type and dims are guesses" in apply_repair(TORCH, draft.repair)
+
+
 @pytest.mark.parametrize("config", ["", fil("lightgbm")])
 def test_a_tree_model_of_another_type_is_told_and_mended(tmp_path, config):
     """FIL-01."""
