@@ -1,6 +1,8 @@
-"""What backends that read one file have in common: where it lies, how large a batch, one answer.
+"""What backends that read one file have in common: where it lies, how large a batch, one answer,
+whose fault a failed run is.
 
-Load threads enter; looks at the names of files only. Source: spec AUT-08, CFG-014.
+Load threads enter, and an instance's thread `failure_of`; looks at the names of files only. Source:
+spec AUT-08, CFG-014.
 """
 
 from __future__ import annotations
@@ -12,11 +14,27 @@ from serving.backends.base import ModelContext
 from serving.config.compare import DEFAULT_MAX_BATCH_SIZE
 from serving.config.validate_model import escapes
 from serving.errors import (
+    BackendError,
+    ErrorCode,
+    FailureReason,
     InvalidArgumentError,
     ModelLoadError,
+    ServingError,
     UnavailableError,
     UnsupportedError,
+    error_from_code,
 )
+
+_CALLERS_WORDS = (
+    "shape",
+    "dimension",
+    "dim index",
+    "out of bounds",
+    "out of data bounds",
+    "division by zero",
+    "missing from input feed",
+)
+"""What runtimes say of tensors that the config allows and the operations of the model do not."""
 
 
 def model_path(context: ModelContext, default: str, *, may_be_directory: bool = False) -> Path:
@@ -58,3 +76,11 @@ def refuse_decoupled(context: ModelContext) -> None:
             "model_transaction_policy.decoupled is for backends that may answer more than once; "
             f"{context.spec.backend} answers once: remove it"
         )
+
+
+def failure_of(model: str, cause: str) -> ServingError:
+    """Of a run that failed: INVALID_ARG where the runtime's words blame the tensors."""
+    if any(word in cause.casefold() for word in _CALLERS_WORDS):
+        text = f"model '{model}' refused the request: {cause}"
+        return error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
+    return BackendError(f"model '{model}' failed to execute: {cause}")

@@ -26,7 +26,12 @@ from serving.backends.base import (
     Placement,
     TensorInstance,
 )
-from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
+from serving.backends.model_place import (
+    default_max_batch_size,
+    failure_of,
+    model_path,
+    refuse_decoupled,
+)
 from serving.backends.model_signature import check, complete
 from serving.backends.openvino_model import (
     as_batched,
@@ -43,7 +48,6 @@ from serving.config.decode import InstanceGroup, InstanceKind
 from serving.config.signature import read_onnx_signature
 from serving.config.signature_openvino import read_openvino_signature
 from serving.errors import (
-    BackendError,
     ErrorCode,
     FailureReason,
     InvalidArgumentError,
@@ -54,7 +58,6 @@ from serving.errors import (
 Array = NDArray[np.generic]
 
 _TFLITE_MARK = b"TFL3"
-_SHAPE_WORDS = ("shape", "dimension", "dim index")
 
 
 class OpenVinoBackend(Backend):
@@ -160,7 +163,7 @@ class _OpenVinoInstance(TensorInstance):
             # Copied in: the request would keep the callers' memory until its next run.
             self._request.infer(feed, share_inputs=False)
         except Exception as error:
-            raise self._refusal(error) from error
+            raise failure_of(self._spec.name, cause_of(error)) from error
         outputs = {}
         for name in output_names:
             array = self._request.get_output_tensor(self._results[name]).data
@@ -181,14 +184,6 @@ class _OpenVinoInstance(TensorInstance):
             )
             raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
         return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
-
-    def _refusal(self, error: Exception) -> Exception:
-        cause = cause_of(error)
-        if any(word in cause.casefold() for word in _SHAPE_WORDS):
-            # The tensors do not fit what the model does with them: the caller's doing.
-            text = f"model '{self._spec.name}' refused the request: {cause}"
-            return error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
-        return BackendError(f"model '{self._spec.name}' failed to execute: {cause}")
 
 
 def _openvino() -> Any:

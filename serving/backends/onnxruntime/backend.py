@@ -25,14 +25,18 @@ from serving.backends.base import (
     Placement,
     TensorInstance,
 )
-from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
+from serving.backends.model_place import (
+    default_max_batch_size,
+    failure_of,
+    model_path,
+    refuse_decoupled,
+)
 from serving.backends.model_signature import ModelSignature, ModelTensor, check, complete
 from serving.backends.onnxruntime import session as sessions
 from serving.backends.onnxruntime import values
 from serving.backends.onnxruntime.options import SessionSettings, global_threads, read_settings
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.errors import (
-    BackendError,
     ErrorCode,
     FailureReason,
     InvalidArgumentError,
@@ -156,9 +160,7 @@ class _OnnxInstance(TensorInstance):
             text = f"model '{self._spec.name}' refused the request: {sessions.cause(error)}"
             raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND) from error
         except Exception as error:
-            raise BackendError(
-                f"model '{self._spec.name}' failed to execute: {sessions.cause(error)}"
-            ) from error
+            raise failure_of(self._spec.name, sessions.cause(error)) from error
         return dict(zip(output_names, map(self._as_output, output_names, outputs), strict=True))
 
     def _run(self, feed: dict[str, Array], output_names: Sequence[str]) -> Sequence[Any]:

@@ -29,8 +29,15 @@ _INSTALL = {
     TENSORRT: _WITH_GPU,
     OPENVINO: "uninstall the package onnxruntime, then pip install onnxruntime-openvino",
 }
-_SOURCE_PLACE = re.compile(r"\S+\.(?:h|cc|cpp|cu|cuh):\d+ (?:\w+ )?\S+\([^)]*\)(?: const)? ?")
-"""`/onnxruntime_src/.../element_wise_ops.h:563 void onnxruntime::Init(ptrdiff_t, ptrdiff_t) `"""
+_LONGEST_CAUSE = 300
+_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_SOURCE_PLACE = re.compile(
+    r"\S+\.(?:h|cc|cpp|cu|cuh):\d+ "
+    r"(?:(?:[\w:*&<>]+ ){0,3}\S+::\S+\([^)]*\)(?: const)?|(?:(?:void|bool|int|\w*Status) )\S+\([^)]*\)|\w+) ?"
+    r"|\S*<lambda\(\)> ?"
+)
+"""`/onnxruntime_src/.../element_wise_ops.h:563 void onnxruntime::Init(ptrdiff_t, ptrdiff_t) `, or
+`element_wise_ops.cc:703 Compute `"""
 
 
 def runtime() -> Any:
@@ -83,9 +90,10 @@ def open_session(path: Path, settings: SessionSettings, providers: list[Any]) ->
             options.register_custom_ops_library(str(library))
         session = ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:
-        text = cause(error).removeprefix(f"Load model from {path} failed:")
+        text = re.sub(rf"Load model from {re.escape(str(path))} (?:failed:)?", "", str(error))
+        told = cause(text.replace(f"{path.parent.parent}/", ""))
         raise ModelLoadError(
-            f"onnxruntime cannot load {path.parent.name}/{path.name}: {text}"
+            f"onnxruntime cannot load {path.parent.name}/{path.name}: {told}"
         ) from error
     _check_providers(path, names, session.get_providers())
     return session
@@ -157,13 +165,11 @@ def _tensor(item: Any, unknown_ranks: frozenset[str]) -> ModelTensor:
     return ModelTensor(item.name, datatype_of(item.type), shape, is_rank_known, item.type)
 
 
-def cause(error: Exception) -> str:
-    """The runtime's text without its code and the places in its sources."""
-    text = str(error)
-    if text.startswith("[ONNXRuntimeError]"):  # ... : 2 : INVALID_ARGUMENT : text
-        text = text.split(" : ", 3)[-1]
+def cause(error: Exception | str) -> str:
+    """The runtime's text in short, without its codes and the places in its sources."""
+    text = _CODE.sub("", str(error))  # it may quote an error of its own
     place = _SOURCE_PLACE.search(text)
     if place is not None:
         _, _, told = text[place.end() :].rpartition(" was false. ")
         text = text[: place.start()] + (told or text[place.end() :])
-    return text.strip()
+    return _SOURCE_PLACE.sub("", text).strip()[:_LONGEST_CAUSE]

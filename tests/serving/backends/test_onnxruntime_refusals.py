@@ -1,0 +1,78 @@
+"""Whose fault a run is that ONNX Runtime refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from serving.backends.onnxruntime.session import cause
+from serving.datatypes import BY_NAME
+from serving.errors import ErrorCode, ModelLoadError
+from tests.serving.backends import onnx_files
+from tests.serving.loading import infer, load, request_of
+
+
+@pytest.mark.parametrize(
+    ("graph", "sent", "words"),
+    [
+        (("MatMul", "FP32", "[-1, -1]"), ((1, 2), (3, 1)), "MatMul dimension mismatch"),
+        (("Div", "INT32", "[-1]"), ((1,), (1,)), "Integer division by zero"),
+    ],
+)
+async def test_what_only_the_operation_can_refuse_is_the_callers_mistake(
+    tmp_path, graph, sent, words
+):
+    """ONNX Runtime calls it a failure of its own; the text is without places in its sources."""
+    kind, datatype, dims = graph
+    number = helper.np_dtype_to_tensor_dtype(BY_NAME[datatype].dtype)
+    shape = [f"d{i}" for i in range(dims.count("-1"))]
+    names = ("A", "B", "Y")
+    a, b, y = (onnx_files.value(name, number, [f"{name}{dim}" for dim in shape]) for name in names)
+    onnx_files.write(tmp_path, [a, b], [y], [helper.make_node(kind, ["A", "B"], ["Y"])])
+    text = 'name: "m" backend: "onnxruntime" '
+    for name in names:
+        side = "output" if name == "Y" else "input"
+        text += f'{side} {{ name: "{name}" data_type: TYPE_{datatype} dims: {dims} }} '
+    model = await load(text, tmp_path)
+    arrays = {n: np.zeros(s, BY_NAME[datatype].dtype) for n, s in zip("AB", sent, strict=True)}
+
+    error = (await infer(model, request_of(arrays))).error
+
+    assert error.code is ErrorCode.INVALID_ARG
+    assert error.message.startswith("model 'm' refused the request: ")
+    assert error.message.endswith(f"Status Message: {words}")
+    await model.drain_and_close()
+
+
+def test_a_cause_is_without_codes_and_places_in_the_sources():
+    text = (
+        "[ONNXRuntimeError] : 1 : FAIL : Status Message: /src/core/op_kernel.cc:87 virtual "
+        "OrtValue* onnxruntime::OpKernelContext::OutputMLValue(int, const onnxruntime::Shape&) "
+        "[ONNXRuntimeError] : 1 : FAIL : tensor.cc:57 CalculateSize Size() must be >= 0"
+    )
+
+    assert cause(text) == "Status Message: Size() must be >= 0"
+
+
+async def test_a_load_error_names_files_without_where_the_repository_lies(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["X"], ["Y"])],
+        "g",
+        [onnx_files.value("X", onnx_files.FLOAT, ["n"])],
+        [onnx_files.value("Y", onnx_files.FLOAT, ["n"])],
+    )
+    model = helper.make_model(graph, ir_version=99)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.onnx").write_bytes(model.SerializeToString())
+
+    with pytest.raises(ModelLoadError) as caught:
+        await load(
+            'name: "m" backend: "onnxruntime" '
+            'input { name: "X" data_type: TYPE_FP32 dims: -1 } '
+            'output { name: "Y" data_type: TYPE_FP32 dims: -1 }',
+            tmp_path,
+        )
+
+    assert "cannot load 1/model.onnx: Unsupported model IR version: 99" in caught.value.message
+    assert str(tmp_path) not in caught.value.message
