@@ -38,6 +38,8 @@ class Outbox:
         self.initial_window = frames.DEFAULT_WINDOW
         """Of new streams, as the client has set it."""
         self.max_frame_size = frames.LEAST_FRAME_SIZE
+        self.table_update = b""
+        """Goes before the next header block."""
         self.is_paused = False
         self.has_answered = False
         """HEADERS or DATA have left since somebody set this to False."""
@@ -70,7 +72,8 @@ class Outbox:
     def reply(self, stream: Stream, head: bytes, parts: Sequence[Part], trailers: bytes) -> None:
         size = sum(map(len, parts))
         is_now = size <= self.window and size <= stream.send_window and size <= self.max_frame_size
-        if not is_now or self.is_paused or stream.pending_size or self._is_full:
+        is_held = self.is_paused or stream.pending_size or self._is_full
+        if not is_now or is_held or self.table_update:
             self.send_head(stream, head)
             self.send_data(stream, parts)
             self.end(stream, trailers)
@@ -110,6 +113,8 @@ class Outbox:
 
     def _headers(self, stream: Stream, block: bytes, flags: int) -> None:
         """One frame, and CONTINUATION where the block is larger than every client takes."""
+        if self.table_update:
+            block, self.table_update = self.table_update + block, b""
         kind, at = frames.HEADERS, 0
         while True:
             part = block[at : at + frames.LEAST_FRAME_SIZE]

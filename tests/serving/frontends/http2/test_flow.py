@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection, Iterator
 
 from serving.frontends.http2 import frames
 from serving.frontends.http2.frames import Code
 from serving.frontends.http2.limits import Http2Limits, KeepAliveLimits
 from serving.frontends.http2.server import Http2Server
+from serving.frontends.http2.settings import apply_settings
+from serving.frontends.http2.stream import Stream
 from tests.serving.frontends.http2.raw import HEAD, Application, RawHttp2, serving
 from tests.waiting import wait_until
 
@@ -190,3 +193,30 @@ async def test_a_client_that_does_not_read_is_not_read_from() -> None:
         client.writer.transport.abort()
         await wait_until(lambda: not server.connections)
         assert not connection.streams.open
+
+
+async def test_settings_that_contradict_themselves_cost_no_more_than_the_last(
+    server: Http2Server,
+) -> None:
+    """A frame has room for 2730 of them, and a client may have thousands of streams."""
+    client = await RawHttp2.connect(server.port, {frames.INITIAL_WINDOW_SIZE: 10})
+    client.open(1, "/bytes/25", end=True)
+    await client.until(frames.DATA)
+    (connection,) = server.connections
+    counted = _Counted(connection.streams.open.values())
+
+    values = [(frames.INITIAL_WINDOW_SIZE, size) for size in (5, 2**31 - 1, 0, 25)]
+    apply_settings(values, connection.outbox, counted)
+
+    assert counted.rounds == 1
+    assert len((await client.until(frames.DATA)).payload) == 15
+
+
+class _Counted:
+    def __init__(self, items: Collection[Stream]) -> None:
+        self._items = items
+        self.rounds = 0
+
+    def __iter__(self) -> Iterator[Stream]:
+        self.rounds += 1
+        return iter(self._items)

@@ -10,6 +10,7 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.frontends.http2 import frames
 from serving.frontends.http2.frames import ConnectionFaultError
 from serving.frontends.http2.header_blocks import BlockCache, Header, HeaderReader, write_headers
 from serving.frontends.http2.server import Http2Server
@@ -100,3 +101,16 @@ async def test_heads_are_shared_by_connections(server: Http2Server, app: Applica
             await client.answer(number)
         await client.close()
     assert app.heads_read == 6
+
+
+@pytest.mark.parametrize("size", [0, 100])
+async def test_a_client_with_a_smaller_table_is_told_that_ours_is(
+    server: Http2Server, size: int
+) -> None:
+    """RFC 7541, 4.2: clients such as nghttp2 and h2 end the connection otherwise."""
+    client = await RawHttp2.connect(server.port, {frames.HEADER_TABLE_SIZE: size})
+    client.decoder.max_allowed_table_size = size
+    for number in (1, 3):
+        client.open(number, "/echo")
+        client.data(number, b"x", end=True)
+        assert (await client.answer(number)).trailers == {"end": "1"}
