@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from serving.backends.attributes import BackendAttributes
 from serving.backends.base import (
     Backend,
+    ExecutionTimes,
     LoadedModel,
     ModelContext,
     ModelInstance,
@@ -36,6 +37,7 @@ from serving.backends.model_signature import check, complete
 from serving.backends.openvino_model import (
     as_batched,
     cause_of,
+    check_one_sequence,
     fixed_batch,
     names_of,
     refuse_types,
@@ -44,7 +46,7 @@ from serving.backends.openvino_model import (
 )
 from serving.backends.openvino_options import OpenVinoSettings, read_settings
 from serving.backends.runtimes import require
-from serving.config.decode import InstanceGroup, InstanceKind
+from serving.config.decode import InstanceGroup, InstanceKind, SchedulerKind
 from serving.config.signature import read_onnx_signature
 from serving.config.signature_openvino import read_openvino_signature
 from serving.errors import (
@@ -54,6 +56,7 @@ from serving.errors import (
     ModelLoadError,
     error_from_code,
 )
+from serving.request import InferenceRequest
 
 Array = NDArray[np.generic]
 
@@ -142,12 +145,22 @@ class _OpenVinoInstance(TensorInstance):
         self._inputs = _places(compiled.inputs)
         self._results = _places(compiled.outputs)
         spec = context.spec
+        self._is_sequence = spec.scheduler is SchedulerKind.SEQUENCE
         self._ranks = {
             name: compiled.inputs[self._inputs[name]].partial_shape.rank
             for name in spec.backend_inputs
         }
         self._fixed_batch = fixed_batch(compiled, spec)
         self._pads = settings.pads_batches
+        self._variables = self._request.query_state()
+        """What the model remembers from one run to the next, in this instance."""
+        if self._variables:
+            check_one_sequence(spec)
+
+    def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        if self._variables and (not self._is_sequence or requests[0].sequence_start):
+            self._request.reset_state()
+        super().execute(requests, times)
 
     def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
         rows = len(next(iter(inputs.values()))) if self._fixed_batch else 0

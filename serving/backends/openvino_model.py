@@ -12,7 +12,7 @@ from typing import Any
 
 from serving.backends.model_signature import ModelSignature, ModelTensor
 from serving.backends.openvino_options import OpenVinoSettings
-from serving.config.decode import ModelSpec
+from serving.config.decode import ModelSpec, SchedulerKind
 from serving.datatypes import BY_NAME, DataType
 from serving.errors import InvalidArgumentError, ModelLoadError, UnsupportedError
 
@@ -156,6 +156,17 @@ def fixed_batch(compiled: Any, spec: ModelSpec) -> int:
         if shape.rank.is_static and len(shape) and shape[0].is_static:
             return int(shape[0].get_length())
     return 0
+
+
+def check_one_sequence(spec: ModelSpec) -> None:
+    """Raises: UnsupportedError for a model with states of its own whose instances would hold
+    several sequences, which would see each other's."""
+    if spec.scheduler is SchedulerKind.SEQUENCE and spec.sequence_slots > 1:
+        raise UnsupportedError(
+            f"model '{spec.name}' keeps states inside (ReadValue, Assign), and its config gives an "
+            f"instance {spec.sequence_slots} sequences, which would share them: set max_batch_size to 1 or 0, "
+            "and max_candidate_sequences to 1, with as many instances as sequences are to run"
+        )
 
 
 def cause_of(error: Exception) -> str:

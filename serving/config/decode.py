@@ -141,6 +141,14 @@ class ModelSpec:
         return tuple(item for item in states if item.input_name and item.output_name)
 
     @property
+    def sequence_slots(self) -> int:
+        """How many sequences one instance serves at a time."""
+        batching = self.sequence_batching
+        if batching.strategy is scheduling.Strategy.OLDEST and batching.max_candidate_sequences > 0:
+            return batching.max_candidate_sequences
+        return max(1, self.max_batch_size)
+
+    @property
     def backend_inputs(self) -> dict[str, TensorSpec]:
         """What the model itself is given: the inputs of a request, and the controls and states
         that the sequence batcher adds."""

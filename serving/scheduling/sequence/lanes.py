@@ -12,21 +12,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from serving.config.decode import ModelSpec
-from serving.config.scheduling import Strategy
 from serving.instance.base import InstanceHost
 from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest
 from serving.scheduling.ordering import ResponseOrder
 from serving.scheduling.sequence.record import Sequence
-
-
-def slots_of_instance(spec: ModelSpec) -> int:
-    """How many sequences one instance serves at a time."""
-    batching = spec.sequence_batching
-    if batching.strategy is Strategy.OLDEST and batching.max_candidate_sequences > 0:
-        return batching.max_candidate_sequences
-    return max(1, spec.max_batch_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from serving.scheduling.sequence.book import Book
 from serving.scheduling.sequence.controls import ControlInputs
 from serving.scheduling.sequence.idle import IdleWatch
 from serving.scheduling.sequence.iterative import IterativeIds, again
-from serving.scheduling.sequence.lanes import Lane, Lanes, SlotUsage, slots_of_instance
+from serving.scheduling.sequence.lanes import Lane, Lanes, SlotUsage
 from serving.scheduling.sequence.record import Sequence
 from serving.scheduling.sequence.refusals import (
     cancelled,
@@ -64,9 +64,7 @@ class SequenceBatcher(DispatchingScheduler):
         if batching.is_iterative:
             self._ids = IterativeIds(is_text=self._controls.takes_text_ids)
         self._rules = make_rules(spec, self._controls.filler)
-        self._lanes = Lanes(
-            pool, slots_of_instance(spec), preserve_ordering=batching.preserve_ordering
-        )
+        self._lanes = Lanes(pool, spec.sequence_slots, preserve_ordering=batching.preserve_ordering)
         self._backlog = Backlog()
         self._idle = IdleWatch(batching.max_idle_us)
         self._idle_us = batching.max_idle_us

@@ -16,7 +16,7 @@ from serving.backends.openvino_options import read_settings
 from serving.errors import ErrorCode, ServingError
 from tests.serving.backends import onnx_files
 from tests.serving.backends.contract import BackendContract, Subject
-from tests.serving.backends.openvino_files import openvino, write_add_sub
+from tests.serving.backends.openvino_files import openvino, write_add_sub, write_running_sum
 from tests.serving.backends.tree_models import parameter
 from tests.serving.loading import context_of, infer, load, outputs_of, request_of
 
@@ -345,3 +345,42 @@ class TestContract(BackendContract):
             misfit=lambda: rows(1) | {"B": np.ones((1, 3), np.float32)},
             runtime_module="openvino",
         )
+
+
+SUM = """name: "m" backend: "openvino"
+input { name: "X" data_type: TYPE_FP32 dims: [1, 2] }
+output { name: "Y" data_type: TYPE_FP32 dims: [1, 2] }
+"""
+
+
+async def test_a_state_inside_the_model_is_not_the_next_callers(tmp_path):
+    write_running_sum(tmp_path)
+    model = await load(SUM, tmp_path)
+    sent = {"X": np.ones((1, 2), np.float32)}
+
+    answers = [(await outputs_of(model, sent))["Y"].tolist() for _ in range(2)]
+
+    assert answers == [[[1.0, 1.0]], [[1.0, 1.0]]]
+    await model.drain_and_close()
+
+
+async def test_a_state_inside_the_model_lasts_as_long_as_its_sequence(tmp_path):
+    write_running_sum(tmp_path)
+    model = await load(SUM + "sequence_batching {}", tmp_path)
+    sent = {"X": np.ones((1, 2), np.float32)}
+
+    async def send(sequence, **flags):
+        flags = {"sequence_start": False, "sequence_end": False, **flags}
+        return (await outputs_of(model, sent, correlation_id=sequence, **flags))["Y"][0, 0]
+
+    first = [await send(7, sequence_start=True), await send(7, sequence_end=True)]
+    assert first == [1.0, 2.0]
+    assert await send(8, sequence_start=True, sequence_end=True) == 1.0
+    await model.drain_and_close()
+
+
+async def test_sequences_that_would_share_a_state_are_refused(tmp_path):
+    write_running_sum(tmp_path)
+    oldest = "sequence_batching { oldest { max_candidate_sequences: 4 } }"
+
+    assert "would share them: set max_batch_size to 1" in await refused(SUM + oldest, tmp_path)
