@@ -164,8 +164,8 @@ def check_one_sequence(spec: ModelSpec) -> None:
     if spec.scheduler is SchedulerKind.SEQUENCE and spec.sequence_slots > 1:
         raise UnsupportedError(
             f"model '{spec.name}' keeps states inside (ReadValue, Assign), and its config gives an "
-            f"instance {spec.sequence_slots} sequences, which would share them: set max_batch_size to 1 or 0, "
-            "and max_candidate_sequences to 1, with as many instances as sequences are to run"
+            f"instance {spec.sequence_slots} sequences, which would share them: set max_batch_size "
+            "to 1 or 0 and max_candidate_sequences to 1, and add instances for more sequences"
         )
 
 
