@@ -12,7 +12,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,8 @@ class CompiledProgram:
     """None where the source code does not tell."""
     size_rules: SizeRules | None = None
     """Of sizes that follow from others; None where the source code does not tell."""
+    ends_process: bool = False
+    """An index from a request that is out of range ends the process that runs the code."""
 
 
 def read_pt2_signature(path: Path) -> Signature | CompiledProgram:
@@ -271,13 +273,23 @@ def _compiled(archive: zipfile.ZipFile, names: list[str]) -> CompiledProgram:
         if name.endswith("_metadata.json"):
             told = json.loads(archive.read(small_member(archive, name)))
             metadata |= {str(key): str(value) for key, value in told.items()}
+    program = CompiledProgram(model_name, metadata)
     for name in members:
         if name.endswith(".cpp"):
             source = archive.read(small_member(archive, name)).decode("utf-8", "replace")
+            if _ends_process(source):
+                program = replace(program, ends_process=True)
             if "in_spec_ =" in source:
-                told = _read_source(source)
-                return CompiledProgram(model_name, metadata, *told, read_size_rules(source))
-    return CompiledProgram(model_name, metadata)
+                call_spec, inputs = _read_source(source)
+                rules = read_size_rules(source)
+                program = replace(program, call_spec=call_spec, inputs=inputs, size_rules=rules)
+    return program
+
+
+def _ends_process(source: str) -> bool:
+    """Indices are checked in regions of OpenMP, which no C++ exception may leave."""
+    start = source.find("#pragma omp parallel")
+    return start >= 0 and source.find('"index out of bounds', start) >= 0
 
 
 def _read_source(source: str) -> tuple[CallSpec | None, tuple[CompiledInput, ...] | None]:

@@ -122,6 +122,16 @@ class Pt2Model(LoadedModel):
             return self._signature.size_rules
         return SizeRules()
 
+    def _warn_of_its_end(self, program: CompiledProgram) -> None:
+        if program.ends_process and self.context.child is None:
+            logger.warning(
+                "a request with an index that is out of range ends the process that runs %s: give "
+                "the model the parameter instance_isolation with the value process, or the "
+                "server's own ends model=%s",
+                _shown(self.context),
+                self.context.spec.name,
+            )
+
     def _warn_of_untold(self, expected: Sequence[CompiledInput] | None) -> None:
         if expected is None:
             told, remedy = "shapes its code takes", "be exactly those that it was compiled for"
@@ -156,6 +166,7 @@ class Pt2Model(LoadedModel):
         try:
             if isinstance(self._signature, CompiledProgram):
                 machine.check_metadata(self._signature.metadata)
+                self._warn_of_its_end(self._signature)
             elif self._signature.unsupported:
                 name, kind = next(iter(self._signature.unsupported.items()))
                 raise InvalidArgumentError(

@@ -236,6 +236,24 @@ def test_an_order_in_memory_other_than_by_rows_is_noticed(strides, is_row_major)
     assert compiled.is_row_major is is_row_major
 
 
+@pytest.mark.parametrize(
+    ("kernel", "ends"),
+    [
+        ('#pragma omp parallel\nAOTI_TORCH_CHECK(ok, "index out of bounds: 0 <= tmp2");', True),
+        ('AOTI_TORCH_CHECK(ok, "index out of bounds: 0 <= tmp2");', False),
+        ("#pragma omp parallel\n", False),
+    ],
+)
+def test_code_that_checks_indices_in_parallel_may_end_its_process(tmp_path, kernel, ends):
+    """No exception may leave a region of OpenMP."""
+    folder = "n/data/aotinductor/model"
+    content = zipped({f"{folder}/a.wrapper.so": b"", f"{folder}/a.kernel.cpp": kernel})
+
+    program = read_pt2_signature(put(tmp_path, content))
+
+    assert program.ends_process is ends
+
+
 def test_code_without_its_source_tells_metadata_only(tmp_path):
     content = zipped(
         {

@@ -73,6 +73,17 @@ class Joined(nn.Module):
         return x + y
 
 
+class Lookup(nn.Module):
+    """Rows of a table, by their numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 64)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return self.table(numbers).mean(-1)
+
+
 class Fixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * 2
@@ -140,6 +151,7 @@ KINDS = {
     "fixed": FIXED,
     "accumulate": ACCUMULATE,
     "joined": JOINED,
+    "lookup": Archive(Lookup(), (torch.zeros(64, dtype=torch.int64),)),
 }
 
 
@@ -169,6 +181,7 @@ FIXED_CONFIG = HEAD + "max_batch_size: 8\n" + io("input", ["ARGS[0]"]) + io("out
 JOINED_CONFIG = (
     HEAD + io("input", ["ARGS[0]", "ARGS[1]"], dims="-1") + io("output", ["RESULT"], dims="-1")
 )
+LOOKUP_CONFIG = HEAD + io("input", ["ARGS[0]"], "INT64", "64") + io("output", ["RESULT"], dims="64")
 ACCUMULATE_CONFIG = (
     HEAD
     + "max_batch_size: 4\n"

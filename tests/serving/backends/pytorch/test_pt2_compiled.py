@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from serving.errors import ErrorCode, ServingError
 from tests.serving.backends.compiled_c import GCC
 from tests.serving.backends.contract import BackendContract, Subject
 from tests.serving.backends.pytorch import archives, pt2_checks
-from tests.serving.backends.pytorch.archives import NET_CONFIG
+from tests.serving.backends.pytorch.archives import LOOKUP_CONFIG, NET_CONFIG
 from tests.serving.config.pt2_recordings import recorded
 from tests.serving.loading import load, outputs_of
 
@@ -76,6 +77,30 @@ async def test_sequences_have_controls_and_state_as_ordinary_tensors(compiled):
 async def test_instances_that_share_weights_answer_alike(compiled):
     """PT-14, PT-18."""
     await pt2_checks.check_shared_weights(compiled / "net")
+
+
+async def test_an_index_out_of_range_ends_no_more_than_the_process_of_an_instance(compiled, caplog):
+    """PT-09: the code checks it where no exception may leave."""
+    isolated = 'parameters { key: "instance_isolation" value { string_value: "process" } }'
+    with caplog.at_level(logging.WARNING):
+        model = await load(LOOKUP_CONFIG + isolated, compiled / "lookup")
+    error = await pt2_checks.infer_error(model, {"ARGS[0]": np.full(64, 77)})
+    assert "its process was killed by signal SIGABRT" in error.message
+
+    answer = await outputs_of(model, {"ARGS[0]": np.arange(50).repeat(2)[:64]})
+
+    assert answer["RESULT"].shape == (64,)
+    assert "ends the process that runs 1/model.pt2" not in caplog.text
+    await model.drain_and_close()
+
+
+async def test_code_that_may_end_the_server_is_served_with_a_warning(compiled, caplog):
+    """PT-09."""
+    with caplog.at_level(logging.WARNING):
+        model = await load(LOOKUP_CONFIG, compiled / "lookup")
+
+    assert "ends the process that runs 1/model.pt2: give the model the parameter" in caplog.text
+    await model.drain_and_close()
 
 
 async def test_code_for_another_cpu_is_refused(compiled, monkeypatch):
