@@ -111,7 +111,6 @@ class Pt2Model(LoadedModel):
         call_spec, expected = self._call()
         if call_spec is None:
             call_spec = program.call_spec
-        self._warn_of_untold(expected)
         plan = plan_call(self.context.spec, call_spec)
         return Pt2Instance(self, program, plan, expected, device)
 
@@ -132,10 +131,13 @@ class Pt2Model(LoadedModel):
                 self.context.spec.name,
             )
 
-    def _warn_of_untold(self, expected: Sequence[CompiledInput] | None) -> None:
-        if expected is None:
+    def _warn_of_untold(self, program: CompiledProgram) -> None:
+        first = int(self.context.spec.has_batch_axis)  # the batch is alike in all inputs
+        if program.inputs is None:
             told, remedy = "shapes its code takes", "be exactly those that it was compiled for"
-        elif self._has_untold_sizes(expected):
+        elif program.size_rules is None and any(
+            -1 in item.shape[first:] for item in program.inputs
+        ):
             told, remedy = "sizes its code takes for granted", "not be -1 where one follows another"
         else:
             return
@@ -147,13 +149,6 @@ class Pt2Model(LoadedModel):
             remedy,
             self.context.spec.name,
         )
-
-    def _has_untold_sizes(self, expected: Sequence[CompiledInput]) -> bool:
-        signature = self._signature
-        if not isinstance(signature, CompiledProgram) or signature.size_rules is not None:
-            return False
-        first = int(self.context.spec.has_batch_axis)  # the batch is alike in all inputs
-        return any(-1 in item.shape[first:] for item in expected)
 
     def unload(self) -> None:
         self._shared.clear()
@@ -167,6 +162,7 @@ class Pt2Model(LoadedModel):
             if isinstance(self._signature, CompiledProgram):
                 machine.check_metadata(self._signature.metadata)
                 self._warn_of_its_end(self._signature)
+                self._warn_of_untold(self._signature)
             elif self._signature.unsupported:
                 name, kind = next(iter(self._signature.unsupported.items()))
                 raise InvalidArgumentError(

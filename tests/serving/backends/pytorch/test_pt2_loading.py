@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,22 @@ async def test_a_torchscript_module_is_sent_to_its_platform(tmp_path):
     text = NET_CONFIG + 'default_model_filename: "model.pt"'
 
     assert 'loaded with platform: "pytorch_libtorch"' in await refusal(text, tmp_path)
+
+
+@pytest.mark.parametrize(("batch", "is_warned"), [(0, True), (8, False)])
+def test_code_that_does_not_tell_which_sizes_follow_from_others_is_loaded_with_a_warning(
+    tmp_path, caplog, batch, is_warned
+):
+    """PT-12: the batch alone is alike in all inputs."""
+    recorded(tmp_path, "plain", AOTI_CPU_ISA="")
+    text = NET_CONFIG.replace("max_batch_size: 8", f"max_batch_size: {batch}")
+    if not batch:
+        text = text.replace("dims: [", "dims: [-1, ")
+
+    with caplog.at_level(logging.WARNING):
+        pt2.Pt2Model(context_of(text, tmp_path))
+
+    assert ("must not be -1 where one follows another" in caplog.text) is is_warned
 
 
 def test_reading_an_archive_imports_no_torch(exported):
