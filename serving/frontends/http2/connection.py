@@ -105,6 +105,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             return
         self._is_reading = want
         if want:
+            self.touch()
             transport.resume_reading()
         else:
             transport.pause_reading()
@@ -280,9 +281,28 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._flush()
         if self._is_refused and transport.can_write_eof():
             transport.write_eof()  # closing with unread input would take our last words back
-            self._loop.call_later(_LINGER_S, transport.close)
+            self._loop.call_later(_LINGER_S, transport.abort)
         else:
             transport.close()
+            self._see_off(transport.get_write_buffer_size())
+
+    def _see_off(self, unwritten: int) -> None:
+        """Closing waits until the client has taken what was written; not for one who takes none."""
+
+        def look_again() -> None:
+            if self._transport is not None:
+                size = self._transport.get_write_buffer_size()
+                if size < unwritten:
+                    self._see_off(size)
+                else:
+                    self.abort()
+
+        if unwritten:
+            self._drain_timer = self._loop.call_later(self.limits.drain_timeout_s, look_again)
+
+    def touch(self) -> None:
+        """The client may go on only now: it was not silent of its own will."""
+        self.last_read_s = self._loop.time()
 
     def check_progress(self) -> None:
         """Called now and then: give up on a client that has begun something and is silent."""

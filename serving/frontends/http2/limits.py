@@ -30,7 +30,7 @@ class Http2Limits:
     stream_window: int = 4 * 1024**2
     """Bytes that a stream may send beyond what its receiver takes."""
     connection_window: int = 64 * 1024**2
-    """The same for all streams of a connection together: the bound of what waits in buffers."""
+    """What all streams of a connection may have on its way together."""
     max_header_block: int = 64 * 1024
     """Bytes of one header block on the wire; more ends the connection."""
     max_header_list: int = 64 * 1024
@@ -51,7 +51,8 @@ class Http2Limits:
     nuisance_burst: int = 10_000
     nuisance_per_s: float = 1_000.0
     """Frames that carry nothing: PING, SETTINGS, PRIORITY, empty DATA, unknown ones."""
-    reset_burst: int = 2_000
-    resets_per_s: float = 200.0
-    """Streams that a client opens and takes back."""
+    reset_burst: int = 20_000
+    resets_per_s: float = 5_000.0
+    """Streams that a client opens and takes back. One whose deadlines pass, or who cancels much,
+    takes back all that it asks for, and a reset costs no more than a call."""
     keepalive: KeepAliveLimits = KeepAliveLimits()

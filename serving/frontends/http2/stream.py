@@ -21,7 +21,6 @@ Part = bytes | memoryview
 class Stream:
     __slots__ = (
         "_connection",
-        "held",
         "id",
         "is_local_closed",
         "is_paused",
@@ -54,8 +53,6 @@ class Stream:
         self.is_paused = False
         self.owed = 0
         """Received bytes for which the client was not yet given new window."""
-        self.held = 0
-        """The same, of a stream that is paused: not until it goes on."""
 
     def __repr__(self) -> str:
         return f"<Stream {self.id} window={self.send_window} pending={self.pending_size}>"
@@ -93,7 +90,8 @@ class Stream:
         self.is_paused = True
 
     def resume(self) -> None:
-        self.is_paused = False
-        held, self.held = self.held, 0
-        if held:
-            self._connection.streams.credit(self, held)
+        if self.is_paused:
+            self.is_paused = False
+            self._connection.touch()
+            if not self.is_local_closed:
+                self._connection.streams.credit_stream(self)

@@ -97,22 +97,24 @@ class Streams:
     def credit(self, stream: Stream | None, count: int) -> None:
         """Give the client new window for bytes that were taken, when it has become worth a frame.
 
-        A stream that is paused keeps what it has taken of both windows until it goes on or ends.
+        That of the connection grows even where a stream is paused: others must not wait for it.
         """
         if stream is not None and not stream.is_local_closed:
-            if stream.is_paused:
-                stream.held += count
-                return
             stream.owed += count
-            if stream.owed >= self._limits.stream_window // 2 and not stream.is_remote_closed:
-                self._outbox.control(frames.window_update(stream.id, stream.owed))
-                stream.receive_window += stream.owed
-                stream.owed = 0
+            self.credit_stream(stream)
         self._owed += count
         if self._owed >= self._limits.connection_window // 2:
             self._outbox.control(frames.window_update(0, self._owed))
             self._window += self._owed
             self._owed = 0
+
+    def credit_stream(self, stream: Stream) -> None:
+        """Not while it is paused."""
+        is_worth_it = stream.owed >= self._limits.stream_window // 2
+        if is_worth_it and not stream.is_paused and not stream.is_remote_closed:
+            self._outbox.control(frames.window_update(stream.id, stream.owed))
+            stream.receive_window += stream.owed
+            stream.owed = 0
 
     # --- heads -----------------------------------------------------------------------------
 
@@ -187,9 +189,6 @@ class Streams:
         self.open.pop(stream.id, None)
         stream.is_local_closed = True
         self._outbox.drop(stream)
-        if stream.held:
-            held, stream.held = stream.held, 0
-            self.credit(None, held)
         receiver, stream.receiver = stream.receiver, None
         if is_gone and receiver is not None:
             self._guarded(stream, receiver.on_gone)
@@ -205,8 +204,10 @@ class Streams:
         """Something has begun that only more bytes can end."""
         if self.open_block:
             return True
-        receivers = (stream.receiver for stream in self.open.values())
-        return any(receiver is not None and receiver.is_incomplete for receiver in receivers)
+        return any(
+            stream.receiver is not None and not stream.is_paused and stream.receiver.is_incomplete
+            for stream in self.open.values()
+        )
 
 
 def _without_padding(flags: int, payload: bytes) -> bytes:

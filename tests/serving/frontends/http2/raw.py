@@ -157,7 +157,7 @@ class Receiver:
         self.stream = stream
         self.path = path
         self.received = bytearray()
-        self.memory = bytearray(1 << 20)
+        self.memory = bytearray(1 << 20 if path == "/direct" else 0)
         self.in_place = 0
         self.drained = 0
         self.is_gone = False
