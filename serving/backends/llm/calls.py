@@ -87,6 +87,16 @@ def call_of(request: Any, number: int, engine: TextEngine) -> Call:
     )
 
 
+def refuse_rows(request: Any) -> None:
+    """Of a model with max_batch_size above 0. Raises: RequestError for several prompts in one."""
+    rows = max((tensor.as_numpy().shape[0] for tensor in request.inputs()), default=1)
+    if rows > 1:
+        raise RequestError(
+            f"the request has a batch size of {rows}: send a request for each prompt, the engine "
+            "runs them together by itself"
+        )
+
+
 def wants_prompt(request: Any, call: Call) -> bool:
     """The answer begins with the prompt: by default where it is whole and the prompt is text."""
     if call.is_streamed or pb_utils.get_input_tensor_by_name(request, TEXT) is None:
@@ -100,7 +110,8 @@ def wanted_extra(request: Any) -> list[str]:
     return [name for name, (_, asks) in EXTRA.items() if _flag(tensors, asks)]
 
 
-def response_of(piece: Piece, extra: list[str], prefix: str) -> Any:
+def response_of(piece: Piece, extra: list[str], prefix: str, *, as_row: bool = False) -> Any:
+    """`as_row`: with a batch axis, as models with max_batch_size above 0 answer."""
     choices = piece.choices
     tensors = [_text("text_output", [prefix + choice.text for choice in choices])]
     for name in extra:
@@ -117,13 +128,21 @@ def response_of(piece: Piece, extra: list[str], prefix: str) -> Any:
         else:
             counts = [choice.token_count for choice in choices]
             tensors.append(pb_utils.Tensor(name, np.array(counts, np.uint32)))
-    return pb_utils.InferenceResponse(tensors)
+    return _response(tensors, as_row)
 
 
-def embedding_response(vector: list[float], tokens: int, extra: list[str]) -> Any:
+def embedding_response(
+    vector: list[float], tokens: int, extra: list[str], *, as_row: bool = False
+) -> Any:
     tensors = [pb_utils.Tensor("embedding", np.array(vector, np.float32))]
     if "num_input_tokens" in extra:
         tensors.append(pb_utils.Tensor("num_input_tokens", np.array([tokens], np.uint32)))
+    return _response(tensors, as_row)
+
+
+def _response(tensors: list[Any], as_row: bool) -> Any:
+    if as_row:
+        tensors = [pb_utils.Tensor(item.name(), item.as_numpy()[None]) for item in tensors]
     return pb_utils.InferenceResponse(tensors)
 
 

@@ -50,8 +50,8 @@ class TextModel(ABC):
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
-        """Every input but the prompt may be left out; answers come as they are made."""
-        config.set_max_batch_size(0)
+        """Every input but the prompt may be left out; answers come as they are made. A
+        max_batch_size that the config has, as Triton's tensorrtllm models do, stays."""
         if _is_pooling(Path(pb_utils.get_model_dir())):
             config.set_model_transaction_policy({"decoupled": False})
             config.add_input(_tensor(calls.TEXT, "TYPE_STRING", 1, optional=True))
@@ -77,6 +77,7 @@ class TextModel(ABC):
         directory = Path(args["model_repository"]) / args["model_version"]
         config = json.loads(args["model_config"])
         self._is_pooling = _is_pooling(directory)
+        self._has_rows = config.get("max_batch_size", 0) > 0
         self._checks_health = _is_on(config, _HEALTH)
         self._numbers = itertools.count(1)
         self._figures = None
@@ -156,7 +157,7 @@ class TextModel(ABC):
             sender.send(_failed(text, pb_utils.TritonError.INTERNAL), final)
 
     async def _generate(self, request: Any, sender: Any) -> None:
-        call = calls.call_of(request, next(self._numbers), self._engine)
+        call = self._call_of(request)
         extra = calls.wanted_extra(request)
         prefix = str(call.prompt) if calls.wants_prompt(request, call) else ""
         watch = Stopwatch(self._figures)
@@ -164,7 +165,7 @@ class TextModel(ABC):
         try:
             async for piece in self._engine.generate(call):
                 watch.saw(piece)
-                sender.send(calls.response_of(piece, extra, prefix))
+                sender.send(calls.response_of(piece, extra, prefix, as_row=self._has_rows))
         finally:
             del self._running[call.id]
         watch.ended()
@@ -176,11 +177,18 @@ class TextModel(ABC):
 
     async def _embed(self, request: Any) -> Any:
         try:
-            call: Call = calls.call_of(request, next(self._numbers), self._engine)
+            call = self._call_of(request)
             vector, tokens = await self._engine.embed(call)
         except RequestError as error:
             return _failed(str(error), pb_utils.TritonError.INVALID_ARG)
-        return calls.embedding_response(vector, tokens, calls.wanted_extra(request))
+        extra = calls.wanted_extra(request)
+        return calls.embedding_response(vector, tokens, extra, as_row=self._has_rows)
+
+    def _call_of(self, request: Any) -> Call:
+        """Raises: RequestError."""
+        if self._has_rows:
+            calls.refuse_rows(request)
+        return calls.call_of(request, next(self._numbers), self._engine)
 
     async def _watch(self) -> None:
         """Ends calls that nobody waits for, since engines do not ask; and the process where the

@@ -342,6 +342,18 @@ async def test_tllm_01_the_names_of_triton_models_mean_the_same(tmp_path: Path):
         assert "is empty" in await refused(server, call("t", text_input=""))
 
 
+async def test_tllm_01_a_max_batch_size_stays_and_tensors_have_a_batch_axis(tmp_path: Path):
+    """As in the configs of Triton's tensorrtllm models."""
+    write(tmp_path, "t", "max_batch_size: 8\n" + TRT_CONFIG)
+
+    async with running(tmp_path) as server:
+        row = np.array([[b"a b"]], dtype=np.object_)
+        pieces = await answers(server, call("t", text_input=row))
+        assert [piece["text_output"].tolist() for piece in pieces] == [[[b"a bb a "]]]
+        two = np.array([[b"a"], [b"b"]], dtype=np.object_)
+        assert "batch size of 2: send a request" in await refused(server, call("t", text_input=two))
+
+
 async def test_tllm_01_an_engine_that_cannot_start_fails_the_load(tmp_path: Path):
     nowhere = TRT_CONFIG.replace("gpt_model_path", "unused")
     write(tmp_path, "a", nowhere)
@@ -364,7 +376,7 @@ async def test_an_engine_that_is_not_installed_is_told_with_the_way_to_get_it(
     tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("PYTHONPATH")
-    write(tmp_path, "m", f'backend: "{backend}"', {"model": "a"})
+    write(tmp_path, "m", f'backend: "{backend}" max_batch_size: 8', {"model": "a"})
 
     with pytest.raises(ServingError, match=rf"the {backend} backend cannot be used.*pip install"):
         async with running(tmp_path):
