@@ -115,7 +115,7 @@ def inspect(directory: Path, *, text: str | None, saved: str, base_url: str = ""
     view = ConfigView(
         text=check.text if text is None else text,
         saved=saved,
-        findings=checks.as_rows([*check.findings, *checks.missing_runtime(check)]),
+        findings=checks.as_rows([*check.findings, *checks.what_workers_lack(check, directory)]),
     )
     if check.effective is not None:
         view.effective = effective_fields(check.effective, check.origins)

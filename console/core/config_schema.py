@@ -5,12 +5,28 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from console.core import workers
+from serving.config.backend_files import ENSEMBLE, MODEL_FILES
 from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo
+
+_BACKENDS = frozenset(item.backend for item in MODEL_FILES)
+_PLATFORMS = frozenset(item.platform for item in MODEL_FILES if item.platform) | {ENSEMBLE}
+
+
+def completion_schema() -> dict[str, Any]:
+    """The messages of ModelConfig and their fields, for completion in the editor; the names of
+    backends are those that the workers have now.
+    """
+    fixed = _of_messages()
+    root = fixed["messages"][fixed["root"]]
+    there = {item.name for worker in workers.known()[0] for item in worker.backends}
+    named = {"backend": there or _BACKENDS, "platform": _PLATFORMS}
+    fields = root | {name: root[name] | {"values": sorted(named[name])} for name in named}
+    return fixed | {"messages": fixed["messages"] | {fixed["root"]: fields}}
 
 
 @lru_cache(maxsize=1)
-def completion_schema() -> dict[str, Any]:
-    """The messages of ModelConfig and their fields, for completion in the editor."""
+def _of_messages() -> dict[str, Any]:
     messages: dict[str, dict[str, Any]] = {}
     _collect(MODEL_CONFIG, messages)
     return {"root": MODEL_CONFIG.full_name, "messages": messages}

@@ -30,12 +30,27 @@ export function messageAt(schema, text) {
   return message;
 }
 
+// The field whose text is open at the end of `text`: null outside of one, "" where none is told.
+function openText(text) {
+  const line = text.slice(text.lastIndexOf("\n") + 1);
+  let open = "";
+  for (const [token] of line.matchAll(/#|\\.|["']/g)) {
+    if (token === open) open = "";
+    else if (!open && token === "#") return null;
+    else if (!open && token.length === 1) open = token;
+  }
+  if (!open) return null;
+  return /([A-Za-z_]\w*)\s*:\s*\[?\s*(?:(?:"[^"]*"|'[^']*')\s*,\s*)*["'][^"']*$/.exec(line)?.[1] ?? "";
+}
+
 export function completionsAt(schema, text) {
   const message = messageAt(schema, text);
   if (!message) return [];
   const fields = schema.messages[message] ?? {};
+  const name = openText(text);
+  if (name !== null) return valuesOf(fields[name] ?? {});
   const value = /([A-Za-z_]\w*)\s*:\s*\[?\s*(?:[\w-]+\s*,\s*)*\w*$/.exec(text);
-  if (value && fields[value[1]]) return valuesOf(fields[value[1]]);
+  if (value && fields[value[1]]) return valuesOf(fields[value[1]], fields[value[1]].kind === "string" ? '"' : "");
   return Object.entries(fields).map(([name, field]) => ({
     caption: name,
     value: name,
@@ -44,9 +59,9 @@ export function completionsAt(schema, text) {
   }));
 }
 
-function valuesOf(field) {
+function valuesOf(field, quote = "") {
   const values = field.kind === "bool" ? ["true", "false"] : field.values ?? [];
-  return values.map((value) => ({ caption: value, value, meta: field.kind }));
+  return values.map((value) => ({ caption: value, value: quote + value + quote, meta: field.kind }));
 }
 
 export function completer(schema) {

@@ -217,6 +217,7 @@ SCHEMA = {
     "messages": {
         "Config": {
             "name": {"kind": "string", "message": None, "values": [], "is_repeated": False},
+            "backend": {"kind": "string", "message": None, "values": ["fil"], "is_repeated": False},
             "input": {"kind": "message", "message": "Input", "values": [], "is_repeated": True},
         },
         "Input": {
@@ -234,12 +235,18 @@ SCHEMA = {
 @pytest.mark.parametrize(
     ("text", "captions"),
     [
-        ("", ["name", "input"]),
-        ('name: "x{"\n# input {\n', ["name", "input"]),
+        ("", ["name", "backend", "input"]),
+        ('name: "x{"\n# input {\n', ["name", "backend", "input"]),
         ("input [ { ", ["data_type"]),
         ("input { data_type: ", ["TYPE_FP32", "TYPE_INT8"]),
-        ("input { } ", ["name", "input"]),
+        ("input { } ", ["name", "backend", "input"]),
         ("nonsense { ", []),
+        ('backend: "f', ["fil"]),
+        ("backend: ", ["fil"]),
+        ('name: "', []),
+        ("# don't\nbackend: '", ["fil"]),
+        ('name: "a#b" backend: "', ["fil"]),
+        ('name: "a" # "', ["name", "backend", "input"]),
     ],
 )
 def test_completion_knows_which_message_the_cursor_is_in(

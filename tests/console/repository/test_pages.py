@@ -344,3 +344,18 @@ def test_a_check_tells_that_no_worker_has_the_runtime(
     told = [item.hint for item in check_directory(directory) if item.code == "RUNTIME"]
 
     assert told == (["on a worker: pip install vllm, then start it anew"] if is_told else [])
+
+
+def test_a_check_tells_that_no_worker_knows_the_backend(
+    repository: Path, fake_workers: FakeWorkerClient
+) -> None:
+    fake_workers.infos = [make_worker("alpha", backends=[BackendState("pytorch")])]
+    directory = write_model(repository, config='backend: "pytroch"')
+
+    (told,) = [item for item in check_directory(directory) if item.code == "RUNTIME"]
+    assert told.message == "no worker knows a backend 'pytroch'"
+    assert told.hint == "did you mean 'pytorch'? They have pytorch"
+
+    (directory / "1" / "conch_pytroch.py").touch()
+
+    assert not [item for item in check_directory(directory) if item.code == "RUNTIME"]
