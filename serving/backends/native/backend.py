@@ -143,7 +143,7 @@ class NativeInstance(ModelInstance):
             self._execute(requests)
 
     def _execute(self, requests: Sequence[InferenceRequest]) -> None:
-        memories = [RequestMemory(request) for request in requests]
+        memories = [RequestMemory(request, self._spec) for request in requests]
         for request, memory in zip(requests, memories, strict=True):
             factory = ResponseFactory(self._spec, self._model.context.version, request)
             self._model.host.begin(Running(memory, factory, self._spec))

@@ -134,7 +134,7 @@ typedef struct conch_request {
   const conch_tensor *inputs;       /* controls and states of sequences are among them */
   uint32_t output_count;            /* 0: every output is wanted */
   uint32_t parameter_count;
-  const char *const *outputs;       /* names of those that are wanted */
+  const char *const *outputs;       /* names of those that are wanted, states among them */
   const conch_parameter *parameters;
 } conch_request;
 

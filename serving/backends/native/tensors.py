@@ -26,10 +26,12 @@ _INT64 = range(-(2**63), 2**63)
 class RequestMemory:
     """One request as the header has it, and all that its pointers lead to."""
 
-    def __init__(self, request: InferenceRequest) -> None:
+    def __init__(self, request: InferenceRequest, spec: ModelSpec) -> None:
         self._kept: list[object] = []
         inputs = (abi.Tensor * len(request.inputs))(*map(self._tensor, request.inputs.values()))
         names = request.output_names
+        if names:  # states are wanted, whatever else is
+            names += [state.output_name for state in spec.states]
         outputs = (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
         given = request.parameters
         parameters = (abi.Parameter * len(given))(*(_parameter(*item) for item in given.items()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import shutil
 
 import numpy as np
 import pytest
 
+from serving.backends.native.tensors import RequestMemory
 from serving.errors import ErrorCode, ServingError
 from serving.in_process import ModelServer
 from tests.serving.backends.compiled_c import needs_gcc
@@ -21,6 +23,7 @@ from tests.serving.backends.native.libraries import (
     example,
     write_model,
 )
+from tests.serving.loading import context_of, request_of
 from tests.waiting import wait_until_blocking
 
 pytestmark = needs_gcc
@@ -95,6 +98,25 @@ class TestScale(BackendContract):
             expected=lambda sent: {"OUT": sent["IN"] * np.float32(2.5)},
             completes=False,
         )
+
+
+STATE = """
+name: "m" backend: "probe"
+input { name: "X" data_type: TYPE_FP32 dims: [1] }
+output [ { name: "A" data_type: TYPE_FP32 dims: [1] }, { name: "B" data_type: TYPE_FP32 dims: [1] } ]
+sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [1] } }
+"""
+
+
+@pytest.mark.parametrize(("asked", "told"), [(("B",), [b"B", b"T"]), ((), [])])
+def test_a_library_is_told_which_outputs_are_wanted_with_the_states(asked, told):
+    """None means all."""
+    request = request_of({"X": np.zeros(1, np.float32)}, outputs=asked)
+
+    memory = RequestMemory(request, context_of(STATE).spec)
+
+    wanted = memory.structure
+    assert list((ctypes.c_char_p * wanted.output_count).from_address(wanted.outputs)) == told
 
 
 # -- life cycle
