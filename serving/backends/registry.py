@@ -158,7 +158,7 @@ class BackendRegistry:
     def _check_allowed(self, name: str, path: Path) -> None:
         """Raises: UnsupportedError for code of a model's own where models may not bring any."""
         directory = self.backend_directory
-        is_operators = directory is not None and path.is_relative_to(directory)
+        is_operators = directory is not None and path.parent == directory / name
         if not is_operators and not native_code.is_allowed(self.config_of(name)):
             raise UnsupportedError(
                 f"backend '{name}' is code of the model's that would run in the server "
@@ -255,7 +255,7 @@ def create(name: str, source: str) -> Backend:
         backend = getattr(importlib.import_module(module_name), class_name)()
     except ServingError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidArgumentError(
             f"backend '{name}' ({source}) could not be started: {error}"
         ) from error
@@ -283,7 +283,7 @@ def initialize(backend: Backend, config: Mapping[str, str]) -> None:
         backend.initialize(config)
     except ServingError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidArgumentError(
             f"backend '{backend.name}' could not be initialised: {type(error).__name__}: {error}"
         ) from error

@@ -70,8 +70,15 @@ def find_files(wanted: Wanted, backend_directory: Path | None) -> list[Path]:
         folder / name
         for folder in places(wanted, backend_directory)
         for name in names
-        if (folder / name).is_file()
+        if _is_file(folder / name)
     ]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name longer than any file's
+        return False
 
 
 def python_based(backend_directory: Path | None) -> dict[str, Path]:
