@@ -103,7 +103,8 @@ class TestScale(BackendContract):
 STATE = """
 name: "m" backend: "probe"
 input { name: "X" data_type: TYPE_FP32 dims: [1] }
-output [ { name: "A" data_type: TYPE_FP32 dims: [1] }, { name: "B" data_type: TYPE_FP32 dims: [1] } ]
+output { name: "A" data_type: TYPE_FP32 dims: [1] }
+output { name: "B" data_type: TYPE_FP32 dims: [1] }
 sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [1] } }
 """
 
