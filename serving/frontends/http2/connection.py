@@ -48,9 +48,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._resets = Budget(limits.reset_burst, limits.resets_per_s, now, "too many resets")
         self.outbox = Outbox(self._wake, self._on_stream_end, limits.write_high_water)
         self.streams = Streams(self, self._nuisance)
-        self._reader = FrameReader(
-            self.streams, self._on_frame, server.read_buffer, limits.max_frame_size
-        )
+        self._reader = FrameReader(self.streams, self._on_frame, server.read_buffer, limits)
         self._keepalive = KeepAlive(self)
         self._preface_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None

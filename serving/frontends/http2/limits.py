@@ -26,17 +26,17 @@ class Http2Limits:
     max_concurrent_streams: int = 4096
     """Further ones are refused, as in "try again": clients are told and wait by themselves."""
     max_frame_size: int = 4 * 1024**2
-    """Of DATA: a tensor of usual size comes in one frame, and is received in place."""
+    """For the sake of DATA: a tensor of usual size comes in one frame, and is received in place."""
     stream_window: int = 4 * 1024**2
     """Bytes that a stream may send beyond what its receiver takes."""
     connection_window: int = 64 * 1024**2
     """What all streams of a connection may have on its way together."""
-    max_header_block: int = 64 * 1024
+    max_header_block: int = 256 * 1024
     """Bytes of one header block on the wire; more ends the connection."""
-    max_header_list: int = 64 * 1024
+    max_header_list: int = 256 * 1024
     """Bytes of its headers as RFC 9113 counts them; more ends the connection."""
     announced_header_list: int = 16 * 1024
-    """What clients are told to keep to."""
+    """What clients are told to keep to. Those of gRPC do not: that is to cost them one call."""
     max_continuations: int = 16
     preface_timeout_s: float = 20.0
     """For the TLS handshake and the preface with its SETTINGS, each."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from serving.frontends.http2 import frames
 from serving.frontends.http2.frames import Code, ConnectionFaultError, StreamFaultError
+from serving.frontends.http2.limits import Http2Limits
 from serving.frontends.http2.stream import Stream
 from serving.frontends.http2.streams import Streams
 
@@ -23,12 +24,14 @@ OnFrame = Callable[[int, int, int, bytes], None]
 
 class FrameReader:
     def __init__(
-        self, streams: Streams, on_frame: OnFrame, buffer: memoryview, max_frame_size: int
+        self, streams: Streams, on_frame: OnFrame, buffer: memoryview, limits: Http2Limits
     ) -> None:
         self._streams = streams
         self._on_frame = on_frame
         self._buffer = buffer
-        self._max_frame_size = max_frame_size
+        self._max_frame_size = limits.max_frame_size
+        self._max_whole_frame = limits.max_header_block
+        """Of frames other than DATA: they are collected before they are looked at."""
         self._partial = b""
         self._preface_left = frames.PREFACE
         self._data_left = 0
@@ -106,11 +109,10 @@ class FrameReader:
             self._partial = bytes(data[at:])
 
     def _check(self, kind: int, flags: int, number: int, length: int) -> None:
-        if kind == frames.DATA:
-            if length > self._max_frame_size:
-                raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, f"DATA of {length} bytes")
-        elif length > frames.LEAST_FRAME_SIZE:
+        if length > self._max_frame_size:
             raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+        if kind != frames.DATA and length > self._max_whole_frame:
+            raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, f"a frame of {length} bytes")
         block = self._streams.open_block
         if block and (kind != frames.CONTINUATION or number != block):
             raise ConnectionFaultError(Code.PROTOCOL_ERROR, "a header block is not continued")

@@ -187,3 +187,19 @@ async def test_keepalive_pings_of_a_client_are_answered(methods: Methods) -> Non
             await asyncio.sleep(0.2)
             methods.held[0].reply([b"still there"])
             assert await call == b"still there"
+
+
+@pytest.mark.parametrize("size", [16_500, 70_000, 200_000])
+async def test_metadata_that_is_too_large_costs_no_other_call(
+    channel: grpc.aio.Channel, methods: Methods, size: int
+) -> None:
+    """Clients of grpc send all of it in one frame, of any size that we take; as in Triton."""
+    waiting = method(channel, "Hold")(b"")
+    await wait_until(lambda: methods.held)
+
+    with pytest.raises(grpc.aio.AioRpcError, match="metadata size exceeds limit") as told:
+        await method(channel, "Echo")(b"", metadata=(("key", "v" * size),))
+
+    assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    methods.held[0].reply([b"done"])
+    assert await waiting == b"done"

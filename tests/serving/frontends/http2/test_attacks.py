@@ -82,9 +82,9 @@ async def test_continuation_without_end_is_refused(client: RawHttp2) -> None:
 
 
 async def test_a_huge_header_block_is_refused(client: RawHttp2) -> None:
-    client.frame(frames.HEADERS, 0, 1, bytes(16_000))
+    client.frame(frames.HEADERS, 0, 1, bytes(60_000))
     for _ in range(5):
-        client.frame(frames.CONTINUATION, 0, 1, bytes(16_000))
+        client.frame(frames.CONTINUATION, 0, 1, bytes(60_000))
     assert (await client.goaway()).code == Code.ENHANCE_YOUR_CALM
 
 
