@@ -29,6 +29,7 @@ from serving.config.repair import Edit
 from serving.config.report import Available, Report
 from serving.config.signature import Signature
 from serving.config.signature_trees import TreeSignature
+from serving.config.torch_parameters import check_torch_parameters
 from serving.config.validate import validate
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
@@ -193,6 +194,8 @@ def _check_parsed(
             origins |= dict.fromkeys(taken, "model")
     if effective.backend == "fil":
         check_tree_config(report, check.versions)
+    elif effective.backend == "pytorch":
+        check_torch_parameters(report)
     filled = complete(
         effective, name=terms.name, model_directory=scanned.path, gpu_count=terms.gpu_count or 0
     )

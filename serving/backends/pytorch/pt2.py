@@ -23,7 +23,6 @@ from serving.backends.base import (
 from serving.backends.model_place import default_max_batch_size, model_path
 from serving.backends.pytorch import failures, machine, runtime, switches
 from serving.backends.pytorch.init_library import CPU, InitLibrary, library_of
-from serving.backends.pytorch.options import TorchOptions
 from serving.backends.pytorch.programs import MisfitError, Program, compiled, exported
 from serving.backends.pytorch.pt2_plan import (
     CallPlan,
@@ -43,6 +42,7 @@ from serving.config.pt2_sizes import SizeRules
 from serving.config.signature import Signature
 from serving.config.signature_pt2 import CompiledInput, CompiledProgram, read_pt2_signature
 from serving.config.torch_call_spec import CallSpec
+from serving.config.torch_parameters import TorchOptions
 from serving.errors import (
     ErrorCode,
     FailureReason,

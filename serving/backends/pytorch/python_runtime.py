@@ -23,9 +23,9 @@ from serving.backends.base import (
 from serving.backends.model_place import model_path
 from serving.backends.python.model_file import call, describe, run_file
 from serving.backends.pytorch import failures, naming, runtime, switches
-from serving.backends.pytorch.options import COMPILE, PythonOptions
 from serving.backends.pytorch.results import Results
 from serving.backends.pytorch.runtime import Array, torch
+from serving.config.torch_parameters import COMPILE, PythonOptions
 from serving.errors import (
     BackendError,
     InternalError,

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from serving.backends.pytorch.options import TorchOptions
 from serving.backends.pytorch.runtime import torch
+from serving.config.torch_parameters import TorchOptions
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from serving.backends.base import (
 )
 from serving.backends.model_place import model_path
 from serving.backends.pytorch import failures, naming, runtime, switches
-from serving.backends.pytorch.options import TorchOptions
 from serving.backends.pytorch.results import Results
 from serving.backends.pytorch.runtime import Array, torch
+from serving.config.torch_parameters import TorchOptions
 from serving.errors import ModelLoadError, ServingError
 
 logger = logging.getLogger(__name__)

@@ -161,6 +161,29 @@ def test_torchscript_is_compared(tmp_path, arguments, result, config, expected):
     assert all(a.startswith(b) for a, b in zip(found, expected, strict=True)), found
 
 
+@pytest.mark.parametrize(
+    ("runtime", "name", "value", "expected"),
+    [
+        ("", "INFERENCE_MODE", "1", ""),
+        ("", "INFERENCE_MODE", "maybe", "error: parameter 'INFERENCE_MODE' is 'maybe'"),
+        ("", "INFERNCE_MODE", "true", "warning: the pytorch backend does not know the parameter"),
+        ("", "site", "berlin", ""),
+        ("model.py", "NUM_THREADS", "0", "error: parameter 'NUM_THREADS' is '0'"),
+    ],
+)
+def test_parameters_of_torch_are_checked(tmp_path, runtime, name, value, expected):
+    """PT-15, PT-25."""
+    parameter = f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
+    config = f'{TORCH}{XY}runtime: "{runtime}"\n{parameter}'
+
+    check = check_model(model(tmp_path, "model.pt", model_bytes.torchscript(), config))
+
+    told = [f"{item.severity.value}: {item.message}" for item in check.findings]
+    found = [text for text in told if "parameter '" in text]
+    assert len(found) == bool(expected), told
+    assert all(text.startswith(expected) for text in found)
+
+
 def test_a_broken_torchscript_file_is_an_error(tmp_path):
     (found,) = grave(check_model(model(tmp_path, "model.pt", b"<html>", TORCH + XY)))
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from serving.backends.pytorch.options import PythonOptions, TorchOptions
+from serving.config.torch_parameters import PythonOptions, TorchOptions
 from serving.errors import InvalidArgumentError
 
 

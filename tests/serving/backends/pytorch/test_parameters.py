@@ -11,8 +11,8 @@ import torch
 from serving.backends.base import Placement
 from serving.backends.pytorch import switches
 from serving.backends.pytorch.backend import PyTorchBackend
-from serving.backends.pytorch.options import TorchOptions
 from serving.config.decode import InstanceKind
+from serving.config.torch_parameters import TorchOptions
 from serving.errors import ServingError
 from tests.serving.backends.pytorch import modules
 from tests.serving.backends.pytorch.served import config, parameter, row, served

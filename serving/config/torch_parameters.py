@@ -1,6 +1,6 @@
 """The parameters of PyTorch models: read, checked, with their defaults.
 
-Pure; load threads. Source: spec PT-15..21, PT-25.
+Pure; any thread. Source: spec PT-15..21, PT-25.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from serving.config.mend import quoted
+from serving.config.report import Report
+from serving.config.suggest import nearest
 from serving.errors import InvalidArgumentError
+
+PYTHON_RUNTIME = "model.py"
+"""`runtime` of a module in Python."""
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _CACHE_CLEANING = ("ENABLE_CACHE_CLEANING", "CACHE_CLEANING_ENABLED")
@@ -25,6 +31,35 @@ _COMPILE_KINDS: Mapping[str, type] = {
 }
 _COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
+_OF_MODULES = frozenset(
+    {
+        *("DISABLE_OPTIMIZED_EXECUTION", "INFERENCE_MODE", "DISABLE_CUDNN"),
+        *("ENABLE_WEIGHT_SHARING", "ENABLE_JIT_EXECUTOR", "ENABLE_JIT_PROFILING"),
+        *("ENABLE_TENSOR_FUSER", "INTER_OP_THREAD_COUNT", "INTRA_OP_THREAD_COUNT"),
+        *_CACHE_CLEANING,
+    }
+)
+_OF_PYTHON = frozenset({"NUM_THREADS", "NUM_INTEROP_THREADS", COMPILE})
+
+
+def check_torch_parameters(report: Report) -> None:
+    """What would fail the load, and slips of known names, which nobody would read."""
+    given = {name: item.string_value for name, item in report.config.parameters.items()}
+    is_python = report.config.runtime == PYTHON_RUNTIME
+    try:
+        PythonOptions.of(given) if is_python else TorchOptions.of(given)
+    except InvalidArgumentError as error:
+        report.error("parameters", error.message, code="PT-15")
+    known = _OF_PYTHON if is_python else _OF_MODULES
+    for name in sorted(given.keys() - _OF_PYTHON - _OF_MODULES):
+        meant = nearest(name, known)
+        if meant and meant not in given:
+            report.warning(
+                f"parameters[{quoted(name)}]",
+                f"the pytorch backend does not know the parameter '{name}'",
+                f"did you mean '{meant}'?",
+                code="PT-15",
+            )
 
 
 @dataclass(frozen=True, slots=True)
