@@ -18,6 +18,7 @@ from console.engines.choices import OPEN_STATES, BuildState
 from console.engines.models import EngineBuild
 from console.engines.services import order_of
 from console.repository import configs, selectors
+from console.repository.choices import RevisionSource
 from workers.client import ORDER_EXPIRES_S, WorkerError
 from workers.engine_messages import EngineProgress
 from workers.messages import WorkerInfo
@@ -131,7 +132,13 @@ def end(build: EngineBuild, state: BuildState, **values: object) -> None:
         )
     if state == BuildState.SUCCEEDED and selectors.model_exists(build.target):
         # The config that came with the engine becomes the first revision of a new model.
-        configs.current_revision(build.target)
+        configs.record_revision(
+            build.target,
+            configs.read_config(build.target),
+            actor=build.actor,
+            source=RevisionSource.FOUND,
+            reason=f"Engine build {build.pk}",
+        )
     logger.info(
         "engine build ended: id=%s state=%s model=%s target=%s",
         build.pk, state.value, build.model, build.target,

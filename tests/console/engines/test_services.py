@@ -14,6 +14,7 @@ from console.engines import operations, services, tasks
 from console.engines.models import EngineBuild
 from console.engines.services import Wish
 from console.engines.shapes import ShapeError, inputs_of, parse_profile, parse_shape, prefilled
+from console.repository import configs
 from serving.errors import InvalidArgumentError, NotFoundError, ServingError, UnavailableError
 from tests.console.fakes import FakeWorkerClient, make_worker
 from tests.serving.backends import onnx_files
@@ -49,6 +50,21 @@ def test_progress_is_followed_to_the_end(build: Any, tell: Any, model: Any) -> N
     row.refresh_from_db()
     assert (row.state, row.target_version, row.engine_bytes) == ("succeeded", 3, 99)
     assert row.finished_at is not None
+
+
+def test_the_config_of_a_new_model_is_of_who_asked_for_the_engine(
+    build: Any, tell: Any, repository: Any, operator: Any
+) -> None:
+    row = build()
+    (repository / "adder_trt" / "1").mkdir(parents=True)
+    (repository / "adder_trt" / "config.pbtxt").write_text('backend: "tensorrt"\n')
+    tell(row, "succeeded", fraction=1.0, version=1)
+    operations.follow()
+
+    revision = configs.latest_revision("adder_trt")
+
+    assert revision is not None
+    assert (revision.actor, revision.reason) == (operator, f"Engine build {row.pk}")
 
 
 def test_a_failure_keeps_the_workers_words(build: Any, tell: Any) -> None:
