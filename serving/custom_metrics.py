@@ -10,12 +10,26 @@ import enum
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from serving.errors import InvalidArgumentError, NotFoundError
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 Labels = tuple[tuple[str, str], ...]
+
+
+class Counted(Protocol):
+    """A counter that is asked for what it has counted."""
+
+    name: str
+    description: str
+    labels: Mapping[str, str]
+
+    def take(self) -> float:
+        """Since the last call. Any thread may add meanwhile."""
+
+
 _OF_ENGINES = "nv_trt_llm_"
 """What models of TensorRT-LLM publish, whichever server they run in (MET-060)."""
 
@@ -52,6 +66,7 @@ class CustomMetrics:
         self._families: dict[str, _Family] = {}
         self._series: dict[tuple[Hashable, int], tuple[_Family, _Series]] = {}
         """By owner and the owner's number for it."""
+        self._watched: dict[Hashable, Sequence[Counted]] = {}
 
     def __repr__(self) -> str:
         return f"<CustomMetrics families={len(self._families)} series={len(self._series)}>"
@@ -76,6 +91,19 @@ class CustomMetrics:
                 f"another name for the {MetricKind(kind).name.lower()}"
             )
         family.owners.add(owner)
+
+    def watch(self, owner: Hashable, counters: Sequence[Counted]) -> None:
+        """Show these until the owner leaves. Raises: InvalidArgumentError."""
+        for number, counter in enumerate(counters):
+            self.declare(owner, counter.name, counter.description, MetricKind.COUNTER)
+            self.add(owner, number, counter.name, counter.labels)
+        if counters:
+            self._watched[owner] = counters
+
+    def _look(self) -> None:
+        for owner, counters in self._watched.items():
+            for number, counter in enumerate(counters):
+                self.update(owner, number, value=None, added=counter.take(), counts=())
 
     def add(
         self,
@@ -157,6 +185,8 @@ class CustomMetrics:
 
     def leave(self, owner: Hashable) -> None:
         """The owner has ended: what nobody else has a part in goes."""
+        self._look()
+        self._watched.pop(owner, None)
         for key in [key for key in self._series if key[0] == owner]:
             self.drop(*key)
         for family in list(self._families.values()):
@@ -166,6 +196,7 @@ class CustomMetrics:
 
     def render(self) -> str:
         """Prometheus text."""
+        self._look()
         return "".join(_text(family) for family in self._families.values() if family.series)
 
 

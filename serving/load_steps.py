@@ -19,10 +19,17 @@ from serving.backends.governed import governed
 from serving.config import batch_strategy
 from serving.config.decode import SchedulerKind
 from serving.config.json_form import to_json
-from serving.errors import ModelLoadError, ServingError, UnavailableError, UnsupportedError
+from serving.errors import (
+    InvalidArgumentError,
+    ModelLoadError,
+    ServingError,
+    UnavailableError,
+    UnsupportedError,
+)
 from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.sequence.initial_state import read_initial_states
 from serving.scheduling.sequence.state import ImplicitState
+from serving.services import ModelServices
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,24 +57,30 @@ class LoadPhases:
             raise ModelLoadError(f"{prefix}{type(error).__name__}: {error}") from error
 
 
-async def load(backend: Backend, context: ModelContext, executor: Executor | None) -> LoadedModel:
+async def load(backend: Backend, context: ModelContext, services: ModelServices) -> LoadedModel:
     loop = asyncio.get_running_loop()
-    loading = loop.run_in_executor(executor, _load, backend, context)
+    loading = loop.run_in_executor(services.executor, _load, backend, context)
     try:
-        return await asyncio.shield(loading)
+        loaded = await asyncio.shield(loading)
     except asyncio.CancelledError:
-        in_background(_unload_late(loading, executor))
+        in_background(_unload_late(loading, services))
         raise
+    try:
+        services.metrics.watch(loaded, loaded.counters)
+    except InvalidArgumentError:
+        await unload(loaded, services)
+        raise
+    return loaded
 
 
 def _load(backend: Backend, context: ModelContext) -> LoadedModel:
     return governed(backend.load(context), backend.attributes)
 
 
-async def _unload_late(loading: asyncio.Future[LoadedModel], executor: Executor | None) -> None:
+async def _unload_late(loading: asyncio.Future[LoadedModel], services: ModelServices) -> None:
     """Nobody waits for this load any more; give back what it got."""
     try:
-        await unload(await loading, executor)
+        await unload(await loading, services)
     except ServingError as error:
         logger.info("a load that was given up has failed: %s", error)
 
@@ -78,9 +91,10 @@ def in_background(work: Coroutine[Any, Any, None]) -> None:
     task.add_done_callback(_background.discard)
 
 
-async def unload(loaded: LoadedModel | None, executor: Executor | None) -> None:
+async def unload(loaded: LoadedModel | None, services: ModelServices) -> None:
     if loaded is not None:
-        await asyncio.get_running_loop().run_in_executor(executor, loaded.unload)
+        services.metrics.leave(loaded)
+        await asyncio.get_running_loop().run_in_executor(services.executor, loaded.unload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class Model:
         loaded: LoadedModel | None = None
         if has_file and not is_child:
             try:
-                loading = load_steps.load(backend, context, services.executor)
+                loading = load_steps.load(backend, context, services)
                 loaded = await with_phase("load", loading)
             except BaseException:
                 files.close()
@@ -331,7 +331,7 @@ class Model:
             self._services.cache.forget(self._generation)
         loaded, self._loaded = self._loaded, None
         if not self.left_running:  # their threads may still use it
-            await load_steps.unload(loaded, self._services.executor)
+            await load_steps.unload(loaded, self._services)
 
     def abandon(self, error: ServingError) -> None:
         """Wait no longer: every accepted request is answered with `error`, processes are killed.

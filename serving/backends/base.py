@@ -23,6 +23,7 @@ from serving.backends.ragged import RaggedInputs, ScatteredOutputs
 from serving.child_program import Interpreter
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
+from serving.custom_metrics import Counted
 from serving.errors import BackendError, ServingError
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor
@@ -107,6 +108,9 @@ class ModelInstance(ABC):
 
 class LoadedModel(ABC):
     """One model version, loaded by its backend; shared by its instances."""
+
+    counters: Sequence[Counted] = ()
+    """Metrics of the model's own, see `serving.backends.counter`."""
 
     @abstractmethod
     def create_instance(self, placement: Placement) -> ModelInstance:

@@ -26,6 +26,7 @@ class _OneIsMadeAtATime(LoadedModel):
     def __init__(self, inner: LoadedModel) -> None:
         self._inner = inner
         self._lock = threading.Lock()
+        self.counters = inner.counters
 
     def create_instance(self, placement: Placement) -> ModelInstance:
         with self._lock:
@@ -39,6 +40,7 @@ class _OneExecutesOnADevice(LoadedModel):
     def __init__(self, inner: LoadedModel) -> None:
         self._inner = inner
         self._lock = threading.Lock()
+        self.counters = inner.counters
         self._turns: defaultdict[tuple[InstanceKind, int], threading.Lock]
         self._turns = defaultdict(threading.Lock)
 

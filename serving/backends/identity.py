@@ -6,7 +6,8 @@ inputs, and the batch is joined and scattered as for any model that maps arrays 
 parameters as of Triton's sample backend (SMP-01): `execute_delay_ms` makes every execution last
 that long, `instance_wise_delay_multiplier` times that and the number of the instance;
 `creation_delay_sec` makes an instance come late; `enable_custom_tracing` adds two moments to the
-trace of a request. Instances run in their own thread.
+trace of a request. The metric `input_byte_size_counter` adds up the bytes of inputs. Instances run
+in their own thread.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from serving.backends.base import (
     Placement,
     TensorInstance,
 )
+from serving.backends.counter import Counter
 from serving.config.decode import ModelSpec, TensorSpec
 from serving.errors import InvalidArgumentError
 from serving.request import InferenceRequest
@@ -47,6 +49,12 @@ class _IdentityModel(LoadedModel):
     def __init__(self, context: ModelContext) -> None:
         self._context = context
         self._pairs = _pairs(context.spec)
+        self._bytes = Counter(
+            context,
+            "input_byte_size_counter",
+            "Cumulative byte size of all input requests received by the model",
+        )
+        self.counters = (self._bytes,)
         self._delay_s = delay_s(context.spec)
         self._multiplier = _number(context.spec, "instance_wise_delay_multiplier", 1_000_000)
         self._creation_delay_s = _number(context.spec, "creation_delay_sec", 3600)
@@ -60,9 +68,32 @@ class _IdentityModel(LoadedModel):
             number = placement.instance_name.rpartition("_")[2]
             factor = self._multiplier * max(1, int(number) if number.isdigit() else 0)
         delay_s = self._delay_s * factor
+        instance: ModelInstance
         if self._context.spec.batch_inputs or self._context.spec.batch_outputs:
-            return _JoinedIdentityInstance(self._context, self._pairs, delay_s)
-        return _IdentityInstance(self._context, self._pairs, delay_s, self._is_traced)
+            instance = _JoinedIdentityInstance(self._context, self._pairs, delay_s)
+        else:
+            instance = _IdentityInstance(self._context, self._pairs, delay_s, self._is_traced)
+        return _Counting(instance, self._bytes)
+
+
+class _Counting(ModelInstance):
+    def __init__(self, inner: ModelInstance, counter: Counter) -> None:
+        self._inner = inner
+        self._counter = counter
+
+    def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        # Before the answers, which release the inputs.
+        self._counter.add(
+            sum(_size(item.array) for request in requests for item in request.inputs.values())
+        )
+        self._inner.execute(requests, times)
+
+
+def _size(array: NDArray[np.generic]) -> int:
+    """Bytes as a request carries them: each text has its length, of 4 bytes, before it."""
+    if array.dtype.hasobject:
+        return sum(4 + len(item) for item in array.ravel().tolist())
+    return array.nbytes
 
 
 class _IdentityInstance(ModelInstance):
