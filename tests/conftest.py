@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from typing import Any
 
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     # The longest group first, beside which the others fit.
     items.sort(key=lambda item: _group(item) != _WHOLE)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What there is by now stays: tests that collect garbage need not look through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

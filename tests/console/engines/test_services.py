@@ -81,7 +81,7 @@ def test_a_failure_keeps_the_workers_words(build: Any, tell: Any) -> None:
         (None, "is not known any more"),
         ({"state": "lost"}, "was lost before the build had ended"),
         ({"state": "stopped"}, "stopped before the build had ended"),
-        ({"started_at": time.time() + 60}, "was restarted before the build had ended"),
+        ({"started_at": time.time() + 86_400}, "was restarted before the build had ended"),
     ],
 )
 def test_a_build_whose_worker_is_gone_has_failed(
