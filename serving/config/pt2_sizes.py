@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from serving.config import syntax
 
-_BODY = re.compile(r"::run_impl\(\n.*?inputs\.clear\(\);", re.DOTALL)
+_START, _END = "::run_impl(\n", "inputs.clear();"
+_MOST = 4096
+"""Symbols, and inputs: more are no program's."""
 _TAKEN = re.compile(r"^[ \t]*auto (\w+) = std::move\(inputs\[(\d{1,6})\]\);", re.MULTILINE)
 _SYMBOL = re.compile(r"^[ \t]*int64_t (\w+) = ([^;\n]{1,2000});", re.MULTILINE)
 _USED = re.compile(
@@ -80,22 +82,22 @@ class SizeRules:
                     is_plain = wanted == int(wanted)
                     shown = f"{rule.text}, {int(wanted)} here" if is_plain else rule.text
                     return rule.place, f"dimension {rule.dimension} must be {shown}"
-        except (ArithmeticError, LookupError):
+        except (ArithmeticError, LookupError, RecursionError):
             return 0, "its sizes are none that the code was compiled for"
         return None
 
 
 def read_size_rules(source: str) -> SizeRules | None:
     """None where the code does not tell which sizes follow from which."""
-    body = _BODY.search(source)
-    if body is None:
-        return None
-    places = {name: int(number) for name, number in _TAKEN.findall(body.group())}
+    _, _, rest = source.partition(_START)
+    body, end, _ = rest.partition(_END)
+    places = {name: int(number) for name, number in _TAKEN.findall(body)}
+    written = dict(_SYMBOL.findall(body))
     used = [(name, text) for name, text in _USED.findall(source) if name in places]
-    if places and not used:
+    if not end or (places and not used) or max(len(written), len(used)) > _MOST:
         return None
     try:
-        symbols = {name: _parsed(text) for name, text in _SYMBOL.findall(body.group())}
+        symbols = {name: _parsed(text) for name, text in written.items()}
         read = _read_sizes([*symbols.values()], places)
         rules = [
             SizeRule(places[name], dimension, ast.unparse(expression), expression)

@@ -98,5 +98,18 @@ def test_code_without_the_sizes_of_its_inputs_tells_nothing():
     assert read_size_rules(CODE.replace("assert_size_stride", "other")) is None
 
 
+def test_a_made_up_source_costs_no_more_than_its_length():
+    lines = [
+        "void a::run_impl(\n",
+        'assert_size_stride(a, {s, }, {1L, }, "input");',
+        "int64_t s = ",
+    ]
+
+    for line in lines:
+        assert read_size_rules(line * 20_000) is None
+    much = "".join(f"    int64_t s{number} = 1L;\n" for number in range(5000))
+    assert read_size_rules(CODE.replace("    inputs.clear", f"{much}    inputs.clear")) is None
+
+
 def test_nothing_is_told_of_a_program_without_rules():
     assert SizeRules().refusal([[1], [2]]) is None
