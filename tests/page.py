@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from playwright.sync_api import expect
+
+# As long as clicks wait (the fixtures' default timeout): other tests may keep the machine busy.
+expect.set_options(timeout=20_000)
+
 BOUND = "html[data-bound], html:not(:has(meta[name=behaviors]))"
 """`main.js` marks the document; pages without behaviours have nothing to wait for."""
 
