@@ -324,9 +324,18 @@ def _outcome(done: Future[None], action: str, model: str) -> str:
     if error is None:
         return ""
     if isinstance(error, ServingError):
-        return error.message
+        return _without_repetition(error.message, model)
     logger.error("%s of model '%s' failed unexpectedly", action, model, exc_info=error)
     return f"unexpected {type(error).__name__}: {error}"
+
+
+def _without_repetition(message: str, model: str) -> str:
+    """A load's error as `version 1: why`: who reads it has the model's name beside it, and the
+    words of the protocol say it three times over.
+    """
+    message = message.removeprefix(f"load failed for model '{model}': ")
+    again = rf"failed to load '{re.escape(model)}' version \1: "
+    return re.sub(rf"version (\d+) is at UNAVAILABLE state: (?:{again})?", r"version \1: ", message)
 
 
 def _authority(host: str, port: int) -> str:

@@ -55,7 +55,8 @@ class Prepared:
 
     @property
     def backend(self) -> str:
-        return self.config.backend or self.config.platform
+        backend: str = self.config.backend or self.config.platform
+        return backend
 
     @property
     def parts(self) -> Collection[str]:
