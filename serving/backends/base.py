@@ -24,7 +24,7 @@ from serving.child_program import Interpreter
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
 from serving.custom_metrics import Counted
-from serving.errors import BackendError, ServingError
+from serving.errors import BackendError, ErrorCode, ServingError
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor
 
@@ -198,10 +198,27 @@ class TensorInstance(ModelInstance):
         """Run the model once. Arrays carry the batch axis where the model has one; ragged inputs
         are flat, and what batch_input makes is among the inputs.
 
-        Raises: any exception; it becomes a BackendError for every request of the batch.
+        Raises: any exception; it becomes a BackendError for every request of the batch. After an
+        INVALID_ARG of several requests each is run again alone.
         """
 
     def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+        try:
+            self._execute(requests, times)
+        except ServingError as error:
+            if len(requests) == 1 or error.code is not ErrorCode.INVALID_ARG:
+                raise
+            # What one caller sent is no reason to refuse the others of the batch.
+            for request in requests:
+                self._execute_alone(request, times)
+
+    def _execute_alone(self, request: InferenceRequest, times: ExecutionTimes) -> None:
+        try:
+            self._execute([request], times)
+        except ServingError as error:
+            request.respond_error(error)
+
+    def _execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
         inputs = self._gather(requests)
         times.input_end_ns = time.monotonic_ns()
         names = self._wanted(requests)

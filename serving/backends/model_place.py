@@ -30,6 +30,7 @@ _CALLERS_WORDS = (
     "dimension",
     "dim index",
     "out of bounds",
+    "out of range",
     "out of data bounds",
     "division by zero",
     "missing from input feed",

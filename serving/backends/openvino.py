@@ -240,7 +240,7 @@ def _read(core: Any, path: Path) -> Any:
     try:
         return core.read_model(str(path))
     except Exception as error:
-        cause = cause_of(error).replace(str(path), path.name)
+        cause = cause_of(error).replace(f"{path.parent.parent}/", "")
         raise ModelLoadError(f"openvino cannot load {file}: {cause}") from error
 
 

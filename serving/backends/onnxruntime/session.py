@@ -34,7 +34,7 @@ _CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE_PLACE = re.compile(
     r"\S+\.(?:h|cc|cpp|cu|cuh):\d+ "
     r"(?:(?:[\w:*&<>]+ ){0,3}\S+::\S+\([^)]*\)(?: const)?"
-    r"|(?:void|bool|int|\w*Status) \S+\([^)]*\)|\w+) ?"
+    r"|(?:void|bool|int|\w*Status) \S+\([^)]*\)|\w+) ?(?:\[with [^\]]*\] ?)?"
     r"|\S*<lambda\(\)> ?"
 )
 """`/onnxruntime_src/.../element_wise_ops.h:563 void onnxruntime::Init(ptrdiff_t, ptrdiff_t) `, or

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -11,6 +13,13 @@ from serving.datatypes import BY_NAME
 from serving.errors import ErrorCode, ModelLoadError
 from tests.serving.backends import onnx_files
 from tests.serving.loading import infer, load, request_of
+
+GATHER = """name: "m" backend: "onnxruntime" max_batch_size: 8
+input [{ name: "X" data_type: TYPE_FP32 dims: 3 }, { name: "I" data_type: TYPE_INT64 dims: 1 }]
+output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+instance_group { count: 1 kind: KIND_CPU }
+dynamic_batching {}
+"""
 
 
 @pytest.mark.parametrize(
@@ -76,3 +85,24 @@ async def test_a_load_error_names_files_without_where_the_repository_lies(tmp_pa
 
     assert "cannot load 1/model.onnx: Unsupported model IR version: 99" in caught.value.message
     assert str(tmp_path) not in caught.value.message
+
+
+async def test_what_one_caller_sent_fails_nobody_else_of_the_batch(tmp_path):
+    """Only the operation knows the bounds of an index."""
+    x, index, y = (
+        onnx_files.value("X", onnx_files.FLOAT, ["n", 3]),
+        onnx_files.value("I", helper.np_dtype_to_tensor_dtype(np.dtype(np.int64)), ["n", 1]),
+        onnx_files.value("Y", onnx_files.FLOAT, ["n", 1]),
+    )
+    node = helper.make_node("GatherElements", ["X", "I"], ["Y"], axis=1)
+    onnx_files.write(tmp_path, [x, index], [y], [node])
+    model = await load(GATHER, tmp_path)
+    row = np.array([[5, 6, 7]], np.float32)
+
+    answers = await asyncio.gather(
+        *(infer(model, request_of({"X": row, "I": np.array([[at]])})) for at in (0, 9, 2))
+    )
+
+    assert answers[1].error.code is ErrorCode.INVALID_ARG
+    assert [answers[i].outputs[0].array.item() for i in (0, 2)] == [5.0, 7.0]
+    await model.drain_and_close()
