@@ -30,6 +30,8 @@ _LINGER_S = 1.0
 """How long a client may still send when we end the connection, so that it gets to read why."""
 _SMALL_WINDOW = 64
 """A client that gives out window in pieces of this size makes us send frames of no content."""
+_STREAMS_PER_COST = 256
+"""A window of SETTINGS is that of every stream: with many, such a frame takes its time."""
 
 
 class Http2Connection(asyncio.BufferedProtocol):
@@ -204,7 +206,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id:
             raise ConnectionFaultError(Code.PROTOCOL_ERROR, "SETTINGS on a stream")
-        self._nuisance.spend()
+        self._nuisance.spend(1 + len(self.streams.open) // _STREAMS_PER_COST)
         if flags & frames.ACK:
             if payload:
                 raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, "SETTINGS ACK with content")

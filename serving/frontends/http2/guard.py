@@ -21,12 +21,12 @@ class Budget:
         self._since = now()
         self._what = what
 
-    def spend(self) -> None:
+    def spend(self, cost: int = 1) -> None:
         """Raises ConnectionFaultError where nothing is left (ENHANCE_YOUR_CALM)."""
-        if self._left < 1:
+        if self._left < cost:
             now = self._now()
             self._left = min(self._burst, self._left + (now - self._since) * self._per_s)
             self._since = now
-            if self._left < 1:
+            if self._left < cost:
                 raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, self._what)
-        self._left -= 1
+        self._left -= cost

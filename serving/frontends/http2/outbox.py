@@ -16,6 +16,7 @@ from serving.frontends.http2.stream import Part, Stream
 _JOIN_BELOW = 64 * 1024
 _TURN = 256 * 1024
 """Bytes that one stream sends before the next one has its turn."""
+_LEAST_SWEEP = 1024
 _pack = frames.HEAD.pack
 
 
@@ -33,6 +34,7 @@ class Outbox:
         self._parts: list[Part] = []
         self._size = 0
         self._queue: deque[Stream] = deque()
+        self._sweep_at = _LEAST_SWEEP
         self.window = frames.DEFAULT_WINDOW
         """Of the connection."""
         self.initial_window = frames.DEFAULT_WINDOW
@@ -135,6 +137,16 @@ class Outbox:
         if stream.pending_size and not stream.is_waiting:
             stream.is_waiting = True
             self._queue.append(stream)
+            if len(self._queue) > self._sweep_at:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Streams that were dropped leave the queue in their turn, or here: it may never come."""
+        queue = self._queue
+        waiting = [stream for stream in queue if stream.pending_size]
+        queue.clear()
+        queue.extend(waiting)
+        self._sweep_at = max(_LEAST_SWEEP, 2 * len(waiting))
 
     def drop(self, stream: Stream) -> None:
         """The stream is no more: what it has pending is not sent."""

@@ -107,3 +107,34 @@ async def test_a_client_may_take_back_thousands_of_calls(server: Http2Server) ->
         client.frame(frames.RST_STREAM, 0, number, CANCEL)
     client.open(10_001, "/echo", end=True)
     assert (await client.answer(10_001)).trailers
+
+
+async def test_streams_taken_back_leave_the_queue_of_a_client_without_window(
+    server: Http2Server,
+) -> None:
+    client = await RawHttp2.connect(server.port, WIDE)
+    client.open(1, "/bytes/70000", end=True)  # takes all that the connection may send
+    await client.sync()
+    (connection,) = server.connections
+    for number in range(3, 6_003, 2):
+        client.open(number, "/bytes/1000", end=True)
+        client.frame(frames.RST_STREAM, 0, number, CANCEL)
+    await client.sync()
+
+    assert len(connection.streams.open) == 1
+    assert len(connection.outbox._queue) <= 1025
+
+    client.send(frames.window_update(0, 1 << 20))
+    answer = await client.answer(1)
+    assert answer.trailers
+
+
+async def test_settings_cost_more_where_streams_are_many() -> None:
+    bounds = Http2Limits(nuisance_burst=100, nuisance_per_s=0)
+    async with serving(bounds) as server:
+        client = await RawHttp2.connect(server.port)
+        for number in range(1, 2_001, 2):
+            client.open(number, "/hold", end=True)
+        for size in range(25):
+            client.send(frames.settings([(frames.INITIAL_WINDOW_SIZE, size)]))
+        assert (await client.goaway()).code == Code.ENHANCE_YOUR_CALM
