@@ -204,7 +204,7 @@ class TensorInstance(ModelInstance):
 
     def execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
         try:
-            self._execute(requests, times)
+            self._answer_batch(requests, times)
         except ServingError as error:
             if len(requests) == 1 or error.code is not ErrorCode.INVALID_ARG:
                 raise
@@ -214,11 +214,11 @@ class TensorInstance(ModelInstance):
 
     def _execute_alone(self, request: InferenceRequest, times: ExecutionTimes) -> None:
         try:
-            self._execute([request], times)
+            self._answer_batch([request], times)
         except ServingError as error:
             request.respond_error(error)
 
-    def _execute(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
+    def _answer_batch(self, requests: Sequence[InferenceRequest], times: ExecutionTimes) -> None:
         inputs = self._gather(requests)
         times.input_end_ns = time.monotonic_ns()
         names = self._wanted(requests)
