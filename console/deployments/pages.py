@@ -19,6 +19,7 @@ from console.deployments.models import Deployment
 from serving.errors import NotFoundError, ServingError
 
 PAGE_SIZE = 50
+WHO = [("people", "people"), ("system", "system")]
 
 
 @require_GET
@@ -28,6 +29,7 @@ def history(request: HttpRequest) -> HttpResponse:
         search=request.GET.get("q", "").strip(),
         state=_known(request.GET.get("state", ""), [*DeploymentState.values, "open"]),
         action=_known(request.GET.get("action", ""), Action.values),
+        who=_known(request.GET.get("who", ""), [value for value, _ in WHO]),
     )
     page = Paginator(selectors.deployments(filters), PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
@@ -35,8 +37,9 @@ def history(request: HttpRequest) -> HttpResponse:
         "filters": filters,
         "states": [("open", "Still open"), *DeploymentState.choices],
         "actions": Action.choices,
+        "whos": WHO,
         "has_open": any(row.is_open for row in page),
-        "is_filtered": bool(filters.search or filters.state or filters.action),
+        "is_filtered": filters != selectors.Filters(),
     }
     is_fragment = request.headers.get("HX-Target") == "deployments"
     template = "deployments/_history.html" if is_fragment else "deployments/list.html"

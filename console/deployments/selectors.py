@@ -34,6 +34,8 @@ class Filters:
     search: str = ""
     state: str = ""
     action: str = ""
+    who: str = ""
+    """people or system; empty: both."""
 
 
 def deployments(filters: Filters | None = None) -> QuerySet[Deployment]:
@@ -43,6 +45,8 @@ def deployments(filters: Filters | None = None) -> QuerySet[Deployment]:
     # PostgreSQL refuses a NUL; nothing is called so.
     for word in filters.search.replace("\0", " ").split():
         rows = rows.filter(Q(model__icontains=word) | Q(actor__username__icontains=word))
+    if filters.who:
+        rows = rows.filter(actor__isnull=filters.who == "system")
     if filters.state == "open":
         rows = rows.filter(state__in=OPEN_STATES)
     elif filters.state:

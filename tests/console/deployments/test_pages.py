@@ -131,3 +131,18 @@ def test_a_name_from_outside_is_escaped(failed: Deployment, login: Any, viewer: 
     for path in ("/deployments/", failed.get_absolute_url()):
         assert b"<img src=x" not in client.get(path).content
         assert b"<b>x" not in client.get(path).content
+
+
+def test_deeds_of_people_are_found_among_those_of_the_system(
+    failed: Deployment, login: Any, viewer: Any
+) -> None:
+    services.load_model(actor=None, model="cat", reason="The worker started")
+    client = login(viewer)
+
+    def reasons(query: str) -> list[str]:
+        page = client.get(f"/deployments/?who={query}").context["page"]
+        return [item.reason for item in page]
+
+    assert reasons("people") == ["first try"]
+    assert reasons("system") == ["The worker started"]
+    assert len(reasons("")) == len(reasons("nonsense")) == 2
