@@ -35,6 +35,21 @@ STANDARD_FILE_NAMES = {
 }
 # Endings that mean a model only where nothing else is uploaded: XGBoost's and LightGBM's text.
 BARE_FILE_NAMES = STANDARD_FILE_NAMES | {".json": "xgboost.json", ".txt": "model.txt"}
+_PICKLE = (
+    "A pickle is code, and is not served as it is: export trees to checkpoint.tl with treelite, "
+    "another model to ONNX, or upload a .zip of a Python model (model.py) with the file beside it."
+)
+_WEIGHTS = (
+    "It looks like weights without their model: export TorchScript (.pt), torch.export (.pt2) or "
+    "ONNX, or upload a .zip of model.py and config.pbtxt with the file beside it."
+)
+_KERAS = "Export a SavedModel with model.export('model.savedmodel') and upload that folder."
+# Ending of a file that no backend reads -> the way from it to one that some backend does.
+_WAYS = {
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), _PICKLE),
+    **dict.fromkeys((".safetensors", ".pth", ".ckpt", ".bin"), _WEIGHTS),
+    **dict.fromkeys((".h5", ".keras"), _KERAS),
+}
 _NAME_FIELD = re.compile(r'^\s*name\s*:\s*"([^"\n]+)"', re.MULTILINE)
 _ENSEMBLE = re.compile(r'^\s*(platform\s*:\s*"ensemble"|ensemble_scheduling\b)', re.MULTILINE)
 NEXT_VERSION = "next"
@@ -258,7 +273,7 @@ def _bare_file(
         known = ", ".join(sorted(BARE_FILE_NAMES))
         raise ArrangementError(
             f"'{path}' is neither an archive nor a model file Conch knows ({known}).",
-            "Upload a .zip or .tar of the model directory.",
+            _WAYS.get(path.suffix.lower(), "Upload a .zip or .tar of the model directory."),
             "files",
         )
     if not wish.model:

@@ -97,6 +97,22 @@ def test_an_unknown_bare_file_is_refused_with_what_is_known() -> None:
         lay_out("holiday.jpg", model="m")
 
 
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("forest.pkl", "checkpoint.tl with treelite"),
+        ("net.safetensors", "weights without their model"),
+        ("net.keras", "model.export"),
+        ("holiday.jpg", "Upload a .zip"),
+    ],
+)
+def test_a_file_that_no_backend_reads_comes_with_a_way_to_one(name: str, way: str) -> None:
+    with pytest.raises(ArrangementError) as caught:
+        lay_out(name, model="m")
+
+    assert way in caught.value.hint
+
+
 def test_next_keeps_the_order_of_several_versions() -> None:
     result = lay_out("m/1/a", "m/4/b", version="next", taken=(7,))
 
