@@ -45,7 +45,6 @@ from serving.config.tree_outputs import (
     tensors_of,
 )
 from serving.errors import (
-    BackendError,
     ErrorCode,
     FailureReason,
     InvalidArgumentError,
@@ -134,7 +133,8 @@ class _TreeInstance(TensorInstance):
             )
             raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
         if not len(rows):
-            raise BackendError(f"model '{self._spec.name}' was given no rows")
+            text = f"input '{INPUT}' of model '{self._spec.name}' has no rows: send one at least"
+            raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
         rows = np.require(rows, requirements=("C", "A"))
         scores = self._predict(self._model, rows, nthread=self._threads(len(rows)))
         values = self._form(scores).astype(self._dtype, copy=False)

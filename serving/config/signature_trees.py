@@ -64,7 +64,8 @@ def read_tree_signature(path: Path, model_type: str) -> TreeSignature | None:
     except OSError as error:
         raise InvalidArgumentError(f"'{path}' cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
-        raise InvalidArgumentError(f"'{path}' is not a {model_type} model: {error}") from error
+        cause = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InvalidArgumentError(f"'{path}' is not a {model_type} model: {cause}") from error
 
 
 def _xgboost_json(path: Path) -> TreeSignature:
@@ -148,7 +149,9 @@ class _Ubj:
         return mark
 
     def _number(self, mark: str) -> Any:
-        form = _NUMBERS[mark]
+        form = _NUMBERS.get(mark)
+        if form is None:
+            raise ValueError(f"no number at byte {self._at}")
         return struct.unpack(form, self._take(struct.calcsize(form)))[0]
 
     def _text(self) -> str:

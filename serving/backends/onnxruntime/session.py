@@ -74,7 +74,8 @@ def open_session(path: Path, settings: SessionSettings, providers: list[Any]) ->
     """Raises: ModelLoadError naming the file and the cause, short."""
     ort = runtime()
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    # Its errors are raised too: printed besides, each caller's mistake would be lines of the log.
+    options.log_severity_level = 4
     options.intra_op_num_threads = settings.intra_op_threads
     options.inter_op_num_threads = settings.inter_op_threads
     options.use_per_session_threads = not settings.shares_threads

@@ -149,6 +149,18 @@ async def test_a_model_without_batching_takes_rows_or_one_row(tmp_path):
     np.testing.assert_allclose(row, scores[0], rtol=TOLERANCE)
 
 
+async def test_no_rows_at_all_are_the_callers_mistake(tmp_path):
+    copy("xgboost_three", "xgboost.json", tmp_path / "1")
+    text = config("xgboost_json", "-1, 3", features="-1, 5", predict_proba="true")
+    model = await load(text.replace("max_batch_size: 64", "max_batch_size: 0"), tmp_path)
+
+    error = (await infer(model, request_of({"input__0": np.empty((0, 5), np.float32)}))).error
+
+    assert error.code is ErrorCode.INVALID_ARG
+    assert "has no rows: send one at least" in error.message
+    await model.drain_and_close()
+
+
 async def test_unaligned_request_bytes_are_served(tmp_path):
     copy("xgboost_three", "xgboost.json", tmp_path / "1")
     model = await load(config("xgboost_json"), tmp_path)

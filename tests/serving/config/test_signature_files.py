@@ -244,3 +244,19 @@ def test_a_missing_file_is_told_for_each_kind(tmp_path):
     ):
         with pytest.raises(InvalidArgumentError, match="cannot be read"):
             read(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{i\x01a\x00", "unknown mark"),
+        (b"{\x00", "no number at byte 2"),
+        (b"{}", "has no 'learner'"),
+    ],
+)
+def test_a_damaged_ubjson_file_is_told_in_words(tmp_path, content, words):
+    path = tmp_path / "xgboost.ubj"
+    path.write_bytes(content)
+
+    with pytest.raises(InvalidArgumentError, match=f"is not a xgboost_ubj model: .*{words}"):
+        read_tree_signature(path, "xgboost_ubj")
