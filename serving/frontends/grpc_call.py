@@ -83,8 +83,13 @@ class Call:
         if cancel is not None:
             cancel()
 
+    def cut_short(self, status: GrpcStatus, message: str) -> None:
+        """The same, at once: a client that does not take its answers would not hear of it."""
+        self._stream.drop_unsent()
+        self.give_up(status, message)
+
     def _on_deadline(self) -> None:
-        self.give_up(GrpcStatus.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.cut_short(GrpcStatus.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     # --- Receiver --------------------------------------------------------------------------
 

@@ -255,7 +255,7 @@ class InferStream:
         """False where the stream is over, before or because of it."""
         if not call.is_ordered and self._call.unsent_bytes > _MAX_BACKLOG:
             logger.warning("ending a stream whose client does not read model=%s", call.model_name)
-            self._call.give_up(
+            self._call.cut_short(
                 GrpcStatus.RESOURCE_EXHAUSTED, "the client reads its stream too slowly"
             )
         if not self._is_over:

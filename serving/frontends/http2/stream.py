@@ -80,6 +80,11 @@ class Stream:
         if self.is_open:
             self._connection.outbox.end(self, block)
 
+    def drop_unsent(self) -> None:
+        """What waits is not sent any more: an end that follows need not wait for it."""
+        if self.is_open:
+            self._connection.outbox.drop(self)
+
     def reset(self, code: Code) -> None:
         """Take the stream back. What still waits to be sent is dropped."""
         if not self.is_local_closed:

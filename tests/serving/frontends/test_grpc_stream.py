@@ -69,6 +69,8 @@ class FakeCall:
         self.failed = (status, message)
         self.stream.on_gone()
 
+    cut_short = give_up
+
 
 def opened(server: Any, **metadata: str) -> tuple[InferStream, FakeCall]:
     call: Any = FakeCall(**metadata)

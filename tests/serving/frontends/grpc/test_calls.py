@@ -14,6 +14,7 @@ from serving.frontends import grpc_wire
 from serving.frontends.grpc_call import check_size
 from serving.frontends.http2 import frames
 from serving.frontends.http2.frames import Code
+from serving.frontends.http2.server import Http2Server
 from serving.options import GrpcOptions
 from serving.protocol.status import GrpcStatus
 from serving.restrictions import Restriction
@@ -344,3 +345,19 @@ def test_a_response_above_the_limit_is_refused() -> None:
 
     with pytest.raises(InvalidArgumentError, match="2147483648 bytes"):
         check_size([Long()])
+
+
+async def test_a_deadline_does_not_wait_for_a_client_that_takes_no_answers(
+    server: Http2Server, methods: Methods
+) -> None:
+    client = await RawGrpc.connect(server.port, {frames.INITIAL_WINDOW_SIZE: 10})
+    assert isinstance(client, RawGrpc)
+    client.call(1, "Talk", ("grpc-timeout", "50m"))
+    client.message(1, bytes(1000), end=False)
+
+    answer = await client.answer(1)
+
+    assert status_of(answer)[0] == GrpcStatus.DEADLINE_EXCEEDED
+    assert len(answer.body) == 10
+    assert methods.cancelled == ["Talk"]
+    assert methods.talks[0].call.unsent_bytes == 0
