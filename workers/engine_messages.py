@@ -1,15 +1,16 @@
 """What console and workers say to each other about engine builds, as typed JSON.
 
-An order is checked where it is made (`EngineOrder`, `profile_problem`); a worker reports how far it
+An order is checked where it is made (`order_problem`); a worker reports how far it
 is. Pure; times are seconds since the epoch. Source: spec TRT-01, TRT-04.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import msgspec
+
+from serving.config.shape_ranges import range_problem
 
 PRECISIONS = ("model", "fp32", "fp16", "bf16", "int8")
 LIBRARIES = ("tensorrt", "tensorrt_rtx")
@@ -90,15 +91,4 @@ def order_problem(order: EngineOrder) -> str:
             problem = range_problem(low, best, high)
             if problem:
                 return f"profile {number}, input '{name}': {problem}"
-    return ""
-
-
-def range_problem(low: Sequence[int], best: Sequence[int], high: Sequence[int]) -> str:
-    """Why three shapes are no range; empty for one."""
-    if not len(low) == len(best) == len(high):
-        return f"the three shapes have {len(low)}, {len(best)} and {len(high)} dimensions"
-    if any(not 0 <= dim < 1 << 31 for dim in (*low, *best, *high)):
-        return "every dimension must be 0 to 2147483647"
-    if not all(a <= b <= c for a, b, c in zip(low, best, high, strict=True)):
-        return "the shapes must not fall from smallest to largest in any dimension"
     return ""

@@ -12,7 +12,7 @@ from django.forms import BoundField
 from console.engines.choices import Library, Precision
 from console.engines.services import Wish, default_target
 from console.engines.shapes import ProfileInput, ShapeError, parse_shape
-from workers.engine_messages import range_problem
+from serving.config.shape_ranges import range_problem
 from workers.messages import WorkerInfo
 
 PROFILES = 3

@@ -18,6 +18,7 @@ from serving.backends.tensorrt.library import Library, shortened
 from serving.backends.tensorrt.profiles import Profile, ShapeRange
 from serving.backends.tensorrt.signature import EngineSignature, EngineTensor
 from serving.config.plan_header import TENSORRT_RTX
+from serving.config.shape_ranges import range_problem
 from serving.errors import CancelledError, InvalidArgumentError, ModelLoadError, UnavailableError
 
 PRECISIONS = ("model", "fp32", "fp16", "bf16", "int8")
@@ -121,6 +122,8 @@ def build(onnx: Path, options: BuildOptions, progress: Progress) -> BuiltEngine:
     parser = module.OnnxParser(network, runtime.log)
     if not parser.parse_from_file(str(onnx)):
         raise ModelLoadError(f"{onnx.name} cannot become an engine: {_parse_errors(parser)}")
+    if not network.num_outputs:  # the parser takes some files that are no model for an empty one
+        raise ModelLoadError(f"{onnx.name} cannot become an engine: it holds no outputs")
     config = builder.create_builder_config()
     monitor = _monitor(module, progress)
     config.progress_monitor = monitor
@@ -270,16 +273,9 @@ def _check_profile(
         raise InvalidArgumentError(f"profile {number} says nothing of input '{missing[0]}'")
     for name, (low, best, high) in ranges.items():
         item = inputs[name]
-        if not len(low) == len(best) == len(high):
-            raise InvalidArgumentError(
-                f"profile {number}, input '{name}': the three shapes have {len(low)}, {len(best)} "
-                f"and {len(high)} dimensions"
-            )
-        if not all(a <= b <= c for a, b, c in zip(low, best, high, strict=True)):
-            raise InvalidArgumentError(
-                f"profile {number}, input '{name}': {list(low)}, {list(best)}, {list(high)} must "
-                "not fall from smallest to largest in any dimension"
-            )
+        problem = range_problem(low, best, high)
+        if problem:
+            raise InvalidArgumentError(f"profile {number}, input '{name}': {problem}")
         shape = tuple(item.shape)
         if item.is_shape_tensor:
             continue

@@ -104,6 +104,7 @@ REFUSED = [
     (options({"Z": ROWS}), "profile 0 names 'Z', but the inputs are X"),
     (options({"X": ROWS}, {}), "profile 1 says nothing of input 'X'"),
     (options({"X": ((1, 4), (2, 4), (8,))}), "the three shapes have 2, 2 and 1 dimensions"),
+    (options({"X": ((-1, 4), (2, 4), (8, 4))}), "every dimension must be 0 to"),
     (options({"X": ((4, 4), (2, 4), (8, 4))}), "must not fall from smallest to largest"),
     (options({"X": ((1, 5), (2, 5), (8, 5))}), "does not fit the model's shape [-1, 4]"),
     (options({"X": ROWS}, precision="fp64"), "must be one of model, fp32, fp16, bf16, int8"),
@@ -133,9 +134,10 @@ def test_an_operator_that_tensorrt_lacks_is_named(tmp_path):
     assert len(caught.value.message) < 400
 
 
-def test_a_file_that_is_no_onnx_model_is_named(tmp_path):
+@pytest.mark.parametrize("content", [b"junk", b"\0\1garbage" * 30])
+def test_a_file_that_is_no_onnx_model_is_named(tmp_path, content):
     onnx = tmp_path / "model.onnx"
-    onnx.write_bytes(b"junk")
+    onnx.write_bytes(content)
     with pytest.raises(ModelLoadError, match="model.onnx cannot become an engine"):
         build(onnx, options(), Progress(silent))
 
