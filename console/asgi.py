@@ -1,7 +1,7 @@
 """The ASGI callable of the web process: gateway, pages, sockets.
 
-`/v2` and `/v1` are taken before Channels and Django: a tensor's bytes meet no middleware. Everything else is
-Channels' router. Runs on uvicorn's event-loop thread.
+`/v2` and `/v1` are taken before Channels and Django: a tensor's bytes meet no middleware.
+Everything else is Channels' router. Runs on uvicorn's event-loop thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m serving`: a stand-alone server that takes tritonserver's options.
 
-`python -m serving validate PATH` checks models instead, `python -m serving backends` lists backends;
-neither starts a server.
+`python -m serving validate PATH` checks models instead, `python -m serving backends` lists
+backends; neither starts a server.
 """
 
 from __future__ import annotations

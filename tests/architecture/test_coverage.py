@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 ROWS = (ROOT / "tests/data/spec_ids.txt").read_text().split()
 TABLE = dict(
     re.findall(
-        r"^\| ([A-Z]+-[A-Z]?\d+) \| (.+) \|$", (ROOT / "docs/reference/coverage.md").read_text(), re.M
+        r"^\| ([A-Z]+-[A-Z]?\d+) \| (.+) \|$",
+        (ROOT / "docs/reference/coverage.md").read_text(),
+        re.M,
     )
 )
 

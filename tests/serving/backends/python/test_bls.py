@@ -42,8 +42,9 @@ return answers
 """
 SEQUENCES = """
 max_batch_size: 1
-sequence_batching { max_sequence_idle_microseconds: 60000000 control_input [{ name: "START" control [
-    { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }] }] }
+sequence_batching { max_sequence_idle_microseconds: 60000000
+    control_input [{ name: "START"
+        control [{ kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }] }] }
 """
 WAITING = "import time\ntime.sleep(60)\nreturn [ok()]"
 
