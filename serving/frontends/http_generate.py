@@ -61,7 +61,7 @@ class GenerateRoutes:
         model = self._server.receiver(name, version)
         check_plain_json(http, "generate", self._max_input_size)
         request = generate.decode_request(http.body, model.spec, version)
-        reply = with_load(http, reply, model.name, self._server.custom_metrics)
+        reply = with_load(http, reply, name, self._server)
         if self._tracer.is_on:
             reply = traced(self._tracer, name, http, request, reply)
         request.on_response = kind(reply).on_response

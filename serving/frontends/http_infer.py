@@ -126,7 +126,7 @@ class InferRoute:
         self, http: HttpRequest, reply: Reply, model: Model, decoded: DecodedRequest
     ) -> Cancel:
         request = decoded.request
-        reply = with_load(http, reply, model.name, self._server.custom_metrics)
+        reply = with_load(http, reply, request.model_name, self._server)
         if self._tracer.is_on:
             reply = traced(self._tracer, model.name, http, request, reply)
         coding = b""

@@ -16,6 +16,7 @@ from serving.frontends.http_messages import HttpRequest, HttpResponse, Reply, Re
 
 if TYPE_CHECKING:
     from serving.custom_metrics import CustomMetrics
+    from serving.server import ModelServer
 
 FORMAT = b"endpoint-load-metrics-format"
 _HEADER = b"endpoint-load-metrics"
@@ -25,12 +26,12 @@ _SHARE = "vllm:kv_cache_usage_perc"
 _CAPACITY = "vllm:kv_cache_max_tokens"
 
 
-def with_load(http: HttpRequest, reply: Reply, model: str, metrics: CustomMetrics) -> Reply:
+def with_load(http: HttpRequest, reply: Reply, model: str, server: ModelServer) -> Reply:
     """The reply to use from now on; the same one where nobody asks."""
     wanted = http.headers.get(FORMAT)
     if wanted is None:
         return reply
-    return _LoadReply(reply, wanted.strip().lower(), model, metrics)
+    return _LoadReply(reply, wanted.strip().lower(), model, server.custom_metrics)
 
 
 class _LoadReply:

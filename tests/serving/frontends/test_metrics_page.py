@@ -72,6 +72,7 @@ async def test_series_come_with_a_model_and_go_with_it(server: ModelServer, tmp_
     assert value(page, "nv_inference_queue_summary_us_count", "a") == 0
 
     await server.unload_model("a")
+    await server.settled()
     page = page_of(routes)
     assert 'model="a"' not in page
     assert re.search(r'^conch_model_state_changes_total\{state="READY"\} 1$', page, re.MULTILINE)
