@@ -150,6 +150,7 @@ async def test_a_request_whose_caller_has_gone_leaves_the_queue_and_is_counted(
     running = await RawClient.connect(served.ports["HTTP"])
     body = json.dumps(BODY).encode()
     await running.send(message("POST", "/v2/models/slow/infer", body) * 2)
+    await wait_until_queued(served, 1)  # the other one executes by now
     is_there = asyncio.Event()
     leaving = asyncio.create_task(leave(served, "slow", is_there))
     await wait_until_queued(served, 2)
