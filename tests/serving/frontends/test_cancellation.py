@@ -172,7 +172,7 @@ async def wait_until_queued(served: ServerProcess, count: int) -> None:
     async with asyncio.timeout(5):
         while True:
             page = (await client.request("GET", "/metrics")).body.decode()
-            if int(page.partition(name)[2].splitlines()[0]) >= count:
+            if int(page.partition(name)[2].splitlines()[0]) == count:
                 break
     await client.close()
 
