@@ -7,6 +7,7 @@ and warn about; here the file is read piece by piece in a thread.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from typing import IO, Any
 
@@ -29,6 +30,8 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         if found.file:
             # A client that left before the first piece leaves the generator unstarted.
             response._resource_closers.append(found.file.close)  # type: ignore[attr-defined]
+            # One that left while the answer was made leaves a response that nobody closes.
+            weakref.finalize(response, found.file.close)
         del response["content-type"]
         for name, value in found.headers:
             response[name] = value
