@@ -1,8 +1,8 @@
 """Where environments of Python models are kept: made once, leased while used, dropped when old.
 
-One directory for each key, with a lock file beside it that stays. Whoever makes or drops an
-environment holds the lock alone, whoever uses one shares it, in any process of the machine. Blocks;
-loading threads of the worker only.
+One directory for each key, with two lock files beside it that stay. Whoever makes or uses an
+environment shares `.lock`, who drops it holds that alone; `.making` lets one at a time make it. In
+any process of the machine. Blocks; loading threads of the worker only.
 """
 
 from __future__ import annotations
@@ -60,20 +60,19 @@ class EnvironmentCache:
         self._root.mkdir(parents=True, exist_ok=True)
         target = self._root / hashlib.sha256(key.encode()).hexdigest()[:32]
         lease = Lease(target.with_suffix(".lock"))
+        lease.share()
         if not (target / _READY).exists():
             tell()  # it is made now, here or by another
-        while True:
-            lease.share()
-            if (target / _READY).exists():
-                os.utime(target / _READY)
-                return target, lease
-            # Two steps, in which another may come first: hence the second look.
-            lease.hold_alone()
+            # A lock of its own: whoever waits for it must not wait for the end of another's use.
+            making = Lease(target.with_suffix(".making"))
+            making.hold_alone()
             if not (target / _READY).exists():
                 shutil.rmtree(target, ignore_errors=True)  # left by one that did not finish
                 fill(target)
                 (target / _READY).touch()
                 self._drop_old()
+        os.utime(target / _READY)
+        return target, lease
 
     def _drop_old(self) -> None:
         """Remove what nobody has used for so long; when one is added, so that they stay few."""

@@ -47,17 +47,25 @@ def test_several_threads_that_want_one_make_it_once(tmp_path: Path):
 
     def fill(target: Path) -> None:
         made.append(1)
+        while len(waiting) < 8:  # until all have seen that it is not there yet
+            time.sleep(0.001)
         write(target)
 
+    waiting: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(cache.get("a", fill, told))) for _ in range(8)
+        threading.Thread(
+            target=lambda: found.append(cache.get("a", fill, lambda: waiting.append(1))),
+            daemon=True,
+        )
+        for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(20)
 
-    assert len(made) == 1
+    # All of them hold it now, and none waits for another to let go.
+    assert (len(made), len(found)) == (1, 8)
     assert len({path for path, _ in found}) == 1
 
 
