@@ -20,6 +20,7 @@ from serving.config.pt2_sizes import SizeRules, read_size_rules
 from serving.config.signature import Signature, TensorSignature
 from serving.config.signature_torch import open_archive, small_member
 from serving.config.torch_call_spec import CallSpec, parse_call_spec
+from serving.config.torch_dtypes import DATATYPES
 from serving.datatypes import BY_NAME, DataType
 from serving.errors import InvalidArgumentError
 
@@ -37,21 +38,6 @@ _SCALAR_TYPES = {
     28: "UINT16",
     34: "UINT32",
     35: "UINT64",
-}
-_TYPE_NAMES = {
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "bool": "BOOL",
-    "bfloat16": "BF16",
 }
 _PROGRAM = re.compile(r"(?:^|/)models/([^/]+)\.json$")
 _CODE = re.compile(r"(?:^|/)data/aotinductor/([^/]+)/")
@@ -324,7 +310,7 @@ def _compiled_input(body: str) -> CompiledInput:
     rank = 1 + max((*lows, *highs, *strides), default=-1)
     if rank > _MAX_RANK:
         raise ValueError(f"its code checks dimension {rank - 1} of an input")
-    datatype = _TYPE_NAMES.get(kind.group(1), "") if kind else ""
+    datatype = DATATYPES.get(kind.group(1), "") if kind else ""
     return CompiledInput(
         BY_NAME.get(datatype),
         # An export never sees sizes of 0 and 1 and writes 2 for any, as torch.export itself knows.

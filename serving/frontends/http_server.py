@@ -7,13 +7,13 @@ connection.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 
 from serving.frontends.http_connection import HttpConnection
 from serving.frontends.http_heads import KnownHeads
 from serving.frontends.http_limits import HttpLimits
 from serving.frontends.http_messages import Routes
+from serving.frontends.listening import listen
 
 _READ_BUFFER_SIZE = 256 * 1024
 
@@ -39,19 +39,9 @@ class HttpServer:
 
         Raises OSError naming an address that is taken or none of this machine.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: HttpConnection(self),
-                address,
-                port,
-                backlog=1024,
-                reuse_port=reuse_port or None,
-            )
-        except OSError as error:
-            number = error.errno or 0  # negative: from the look-up of a name, not in strerror
-            reason = os.strerror(number) if number > 0 else error.strerror
-            raise OSError(number, f"{reason} ({address}:{port})") from error
+        self._server = await listen(
+            lambda: HttpConnection(self), address, port, reuse_port=reuse_port
+        )
         self.port = _port_of(self._server.sockets[0])
         self._sweep()
 

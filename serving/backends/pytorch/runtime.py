@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from serving.backends.base import ModelContext, Placement
 from serving.backends.runtimes import require
 from serving.config.decode import InstanceKind
+from serving.config.torch_dtypes import DATATYPES
 from serving.errors import InvalidArgumentError, ModelLoadError
 
 Array = NDArray[np.generic]
@@ -27,21 +28,6 @@ _COPY_BELOW = 64 * 1024
 _imported: dict[str, Any] = {}
 """Asked for several times in each execution; the import system would take its locks each time."""
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-_DATATYPES = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "bfloat16": "BF16",
-}
 
 
 def torch(module: str = "torch") -> Any:
@@ -133,7 +119,7 @@ def to_array(tensor: Any) -> Array:
 
 def datatype_of(tensor: Any) -> str | None:
     """Protocol name of the tensor's data type; None for one that no response can carry."""
-    return _DATATYPES.get(str(tensor.dtype).removeprefix("torch."))
+    return DATATYPES.get(str(tensor.dtype).removeprefix("torch."))
 
 
 def to_strings(array: Array, name: str, model: str) -> list[str]:

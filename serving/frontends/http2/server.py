@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from typing import Any
 
@@ -12,6 +11,7 @@ from serving.frontends.http2.connection import Http2Connection
 from serving.frontends.http2.header_blocks import BlockCache
 from serving.frontends.http2.limits import Http2Limits
 from serving.frontends.http2.settings import greeting
+from serving.frontends.listening import listen
 
 _READ_BUFFER_SIZE = 64 * 1024
 """A larger one would be copied from more: what is left of a large message is received in place."""
@@ -39,23 +39,16 @@ class Http2Server:
 
     async def start(self, address: str, port: int, *, reuse_port: bool = False) -> None:
         """Listen. Raises OSError naming an address that is taken or none of this machine."""
-        loop = asyncio.get_running_loop()
         # None where there is no TLS: asyncio refuses the option then.
         handshake_s = self.limits.preface_timeout_s if self._tls is not None else None
-        try:
-            self._server = await loop.create_server(
-                lambda: Http2Connection(self),
-                address,
-                port,
-                backlog=1024,
-                reuse_port=reuse_port or None,
-                ssl=self._tls,
-                ssl_handshake_timeout=handshake_s,
-            )
-        except OSError as error:
-            number = error.errno or 0  # negative: from the look-up of a name, not in strerror
-            reason = os.strerror(number) if number > 0 else error.strerror
-            raise OSError(number, f"{reason} ({address}:{port})") from error
+        self._server = await listen(
+            lambda: Http2Connection(self),
+            address,
+            port,
+            reuse_port=reuse_port,
+            ssl=self._tls,
+            ssl_handshake_timeout=handshake_s,
+        )
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._sweep()
 

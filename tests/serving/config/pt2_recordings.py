@@ -12,6 +12,25 @@ from typing import Any
 
 from tests.serving.config.model_bytes import compiled_program
 
+SEED_INPUTS = (
+    "ARGS[0]",
+    "ARGS[1]",
+    "ARGS[2][keyA]",
+    "ARGS[2][key2]",
+    "KWARGS[kwarg1]",
+    "KWARGS[kw_arg2]",
+)
+SEED_OUTPUTS = (
+    "RESULT[AAA]",
+    "RESULT[ZZZ]",
+    "RESULT[BBB][0]",
+    "RESULT[BBB][1]",
+    "RESULT[CCC][keyA]",
+    "RESULT[CCC][key2]",
+    "RESULT[DDD][KA]",
+    "RESULT[DDD][KB]",
+)
+"""Names in the example of Triton's documentation."""
 _DATA = Path(__file__).parents[2] / "data" / "aoti"
 
 

@@ -21,27 +21,15 @@ from tests.serving.config.model_bytes import (
     treespec,
     zipped,
 )
-from tests.serving.config.pt2_recordings import archive, recorded, source
+from tests.serving.config.pt2_recordings import (
+    SEED_INPUTS,
+    SEED_OUTPUTS,
+    archive,
+    recorded,
+    source,
+)
 
 PT2 = 'backend: "pytorch" platform: "torch_aoti"\n'
-SEED_INPUTS = (
-    "ARGS[0]",
-    "ARGS[1]",
-    "ARGS[2][keyA]",
-    "ARGS[2][key2]",
-    "KWARGS[kwarg1]",
-    "KWARGS[kw_arg2]",
-)
-SEED_OUTPUTS = (
-    "RESULT[AAA]",
-    "RESULT[ZZZ]",
-    "RESULT[BBB][0]",
-    "RESULT[BBB][1]",
-    "RESULT[CCC][keyA]",
-    "RESULT[CCC][key2]",
-    "RESULT[DDD][KA]",
-    "RESULT[DDD][KB]",
-)
 
 
 def put(tmp_path, content):

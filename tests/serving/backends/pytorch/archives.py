@@ -10,25 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tests.serving.config.pt2_recordings import SEED_INPUTS, SEED_OUTPUTS
+
 SEED_SHAPE = (1, 16)
-SEED_INPUTS = (
-    "ARGS[0]",
-    "ARGS[1]",
-    "ARGS[2][keyA]",
-    "ARGS[2][key2]",
-    "KWARGS[kwarg1]",
-    "KWARGS[kw_arg2]",
-)
-SEED_OUTPUTS = (
-    "RESULT[AAA]",
-    "RESULT[ZZZ]",
-    "RESULT[BBB][0]",
-    "RESULT[BBB][1]",
-    "RESULT[CCC][keyA]",
-    "RESULT[CCC][key2]",
-    "RESULT[DDD][KA]",
-    "RESULT[DDD][KB]",
-)
 
 
 class Example(nn.Module):
