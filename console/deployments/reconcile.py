@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -54,6 +54,22 @@ def take_lease(name: str, *, seconds: int = LEASE_SECONDS) -> str:
 
 def give_lease(name: str, holder: str) -> None:
     Lease.objects.filter(name=name, holder=holder).update(until=timezone.now())
+
+
+def follow_while_open(name: str, step: Callable[[], object], every_s: float) -> None:
+    """Call `step` again and again while it is true; one process does this job at a time.
+
+    Ends in time for the next round to take over. Raises: WorkerError.
+    """
+    holder = take_lease(name, seconds=settings.CONCH_FOLLOW_SECONDS + 5)
+    if not holder:
+        return
+    try:
+        deadline = time.monotonic() + settings.CONCH_FOLLOW_SECONDS
+        while step() and time.monotonic() < deadline:
+            time.sleep(every_s)
+    finally:
+        give_lease(name, holder)
 
 
 def reconcile() -> list[Deployment]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from celery import shared_task
-from django.conf import settings
 
 from console.core.background import send
 from console.deployments import operations, reconcile
@@ -27,17 +25,10 @@ def dispatch_deployment(deployment_id: int) -> None:
 @shared_task  # type: ignore[untyped-decorator]
 def follow_deployments() -> None:
     """Follow all running operations while there are any; one process does it at a time."""
-    holder = reconcile.take_lease("follow", seconds=settings.CONCH_FOLLOW_SECONDS + 5)
-    if not holder:
-        return
     try:
-        deadline = time.monotonic() + settings.CONCH_FOLLOW_SECONDS
-        while operations.follow() and time.monotonic() < deadline:
-            time.sleep(FOLLOW_EVERY_S)
+        reconcile.follow_while_open("follow", operations.follow, FOLLOW_EVERY_S)
     except WorkerError as error:
         logger.warning("following is left to the next round: %s", error)
-    finally:
-        reconcile.give_lease("follow", holder)
 
 
 @shared_task  # type: ignore[untyped-decorator]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from celery import shared_task
-from django.conf import settings
 
 from console.core.background import send
 from console.deployments import reconcile
@@ -30,17 +28,10 @@ def dispatch_build(build_pk: int) -> None:
 @shared_task  # type: ignore[untyped-decorator]
 def follow_builds() -> None:
     """Follow all open builds while there are any; one process does it at a time."""
-    holder = reconcile.take_lease("engines", seconds=settings.CONCH_FOLLOW_SECONDS + 5)
-    if not holder:
-        return
     try:
-        deadline = time.monotonic() + settings.CONCH_FOLLOW_SECONDS
-        while operations.follow() and time.monotonic() < deadline:
-            time.sleep(FOLLOW_EVERY_S)
+        reconcile.follow_while_open("engines", operations.follow, FOLLOW_EVERY_S)
     except WorkerError as error:
         logger.warning("following engine builds is left to the next round: %s", error)
-    finally:
-        reconcile.give_lease("engines", holder)
 
 
 @shared_task(expires=10)  # type: ignore[untyped-decorator]
