@@ -38,6 +38,7 @@ def test_a_runtime_that_is_there_is_imported():
 
 def test_a_runtime_inside_a_shared_folder_is_named_in_full(monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia", None)
+    monkeypatch.delitem(sys.modules, "nvidia.dali", raising=False)  # another test has imported it
 
     with pytest.raises(UnavailableError, match=r"its package 'nvidia\.dali' is missing"):
         require("nvidia.dali", backend="dali", install="pip install it")
