@@ -28,7 +28,13 @@ from serving.backends.base import (
     Placement,
 )
 from serving.backends.dali import serialize
-from serving.backends.dali.pipeline import Pipeline, Settings, cause_of, release_unused_memory
+from serving.backends.dali.pipeline import (
+    Pipeline,
+    Samples,
+    Settings,
+    cause_of,
+    release_unused_memory,
+)
 from serving.backends.model_place import model_path
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.datatypes import BY_DTYPE
@@ -125,24 +131,26 @@ class _DaliInstance(ModelInstance):
             self._answer(request, [samples[start:end] for samples in outputs])
             start = end
 
-    def _run(self, requests: Sequence[InferenceRequest]) -> list[list[Array]]:
-        samples: dict[str, list[Array]] = {name: [] for name in self._spec.backend_inputs}
+    def _run(self, requests: Sequence[InferenceRequest]) -> list[Samples]:
+        given: dict[str, list[Array]] = {name: [] for name in self._spec.backend_inputs}
         for request in requests:
             for name, tensor in request.inputs.items():
-                rows = tensor.array if self._spec.has_batch_axis else [tensor.array]
-                samples[name] += [np.array(row, order="C", copy=None) for row in rows]
-        return self._pipeline.run(samples)
+                rows = tensor.array if self._spec.has_batch_axis else tensor.array[np.newaxis]
+                given[name].append(np.ascontiguousarray(rows))
+        return self._pipeline.run({name: _together(arrays) for name, arrays in given.items()})
 
     def _samples_of(self, request: InferenceRequest) -> int:
         return request.batch_size if self._spec.has_batch_axis else 1
 
-    def _answer(self, request: InferenceRequest, outputs: list[list[Array]]) -> None:
+    def _answer(self, request: InferenceRequest, outputs: list[Samples]) -> None:
         tensors = []
         wanted = request.output_names if request.requested_outputs else None
         for item, samples in zip(self._outputs, outputs, strict=True):
             if wanted is not None and item.name not in wanted:
                 continue
-            shapes = {sample.shape for sample in samples}
+            shapes = (
+                set() if isinstance(samples, np.ndarray) else {sample.shape for sample in samples}
+            )
             if len(shapes) > 1:
                 text = (
                     f"output '{item.name}' of model '{self._spec.name}' has samples of different "
@@ -153,7 +161,9 @@ class _DaliInstance(ModelInstance):
                     error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
                 )
                 return
-            array = np.stack(samples) if self._spec.has_batch_axis else samples[0]
+            array = samples if isinstance(samples, np.ndarray) else np.stack(samples)
+            if not self._spec.has_batch_axis:
+                array = array[0]
             if BY_DTYPE.get(array.dtype) is not item.datatype:
                 request.respond_error(
                     BackendError(
@@ -168,6 +178,15 @@ class _DaliInstance(ModelInstance):
     def _refuse(self, request: InferenceRequest, error: Exception) -> None:
         text = f"model '{self._spec.name}' could not process the request: {cause_of(error)}"
         request.respond_error(error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND))
+
+
+def _together(arrays: list[Array]) -> Samples:
+    """One array for each request -> the samples of all."""
+    if len(arrays) == 1:
+        return arrays[0]
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    return [row for array in arrays for row in array]
 
 
 def _check(spec: ModelSpec, pipeline: Pipeline) -> None:

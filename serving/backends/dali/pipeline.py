@@ -6,7 +6,7 @@ A pipeline is used by one thread, and any error ends it for good: it is built an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from serving.backends.runtimes import require
 
 Array = NDArray[np.generic]
+Samples = Array | list[Array]
+"""An array whose first axis counts the samples; a list where they differ in shape."""
 _CAUSE = re.compile(r"encountered:\s*(.*?)\s*(?:Current pipeline object|$)", re.S)
 _OPERATOR = re.compile(r"operator `nvidia\.dali\.([\w.]+)`")
 _MAX_CAUSE_CHARACTERS = 300
@@ -52,14 +54,14 @@ class Pipeline:
             return False
         return True
 
-    def run(self, samples: Mapping[str, Sequence[Array]]) -> list[list[Array]]:
+    def run(self, samples: Mapping[str, Samples]) -> list[Samples]:
         """For each output its samples, copied out of DALI's memory.
 
         Raises: whatever DALI raises; the pipeline has been built anew then.
         """
         try:
-            for name, arrays in samples.items():
-                self._pipe.feed_input(name, list(arrays))
+            for name, fed in samples.items():
+                self._pipe.feed_input(name, fed)
             return [_samples(output) for output in self._pipe.run()]
         except Exception:
             self._build()
@@ -92,6 +94,8 @@ def cause_of(error: Exception) -> str:
     return f"{operator[1]}: {reason}" if operator else reason
 
 
-def _samples(output: Any) -> list[Array]:
+def _samples(output: Any) -> Samples:
     tensors = output.as_cpu() if hasattr(output, "as_cpu") else output
+    if tensors.is_dense_tensor():
+        return np.array(tensors.as_tensor())
     return [np.array(tensors.at(index)) for index in range(len(tensors))]
