@@ -77,6 +77,7 @@ class InstantHost:
         self.unready_reason = ""
         self.has_failed = False
         self.burst_limit = 1
+        self.takes_ahead = False
         self._loop = loop
 
     def execute(self, batch: Batch, done: Callable[[Batch], None]) -> None:

@@ -33,6 +33,8 @@ class Batch:
     times: ExecutionTimes = field(default_factory=ExecutionTimes)
     rescheduled: list[InferenceRequest] = field(default_factory=list)
     """Those that the instance wants to execute again: filled before `done`, they have no answer."""
+    is_returned: bool = False
+    """It has not been executed, because its instance is gone: its requests wait on."""
 
     def stamp_requests(self) -> None:
         """Copy the execution times to every request. Hosts call it before they deliver answers."""
@@ -79,6 +81,10 @@ class InstanceHost(Protocol):
     def burst_limit(self) -> int:
         """How many batches may come at once, see `execute_burst`."""
 
+    @property
+    def takes_ahead(self) -> bool:
+        """It executes, and may be given one more batch now, to be executed after that."""
+
     def execute_burst(self, batches: Sequence[Batch], done: Callable[[Batch], None]) -> None:
         """Like `execute` for several batches, one after the other; `done` is called for each."""
 
@@ -86,7 +92,7 @@ class InstanceHost(Protocol):
         """Run the batch. Every request gets its responses through `request.deliver`.
 
         `done` is called exactly once, on the loop, when the instance can take the next batch and
-        `batch.times` is filled. At most one batch runs at a time.
+        `batch.times` is filled, or the batch `is_returned`. At most one batch runs at a time.
         """
 
     async def stop(self) -> None:

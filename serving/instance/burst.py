@@ -1,18 +1,18 @@
-"""How many batches cross to an instance at once, where crossing costs more than the run.
+"""How many batches cross to an instance at once, and whether the next may cross before it is due.
 
-The average is written by whichever thread runs the batches, and read on the loop.
+Where crossing costs more than the run, several go together; where it costs a noticeable part of it,
+the next one waits at the instance, which then does not sleep in between. The average is written by
+whichever thread runs the batches, and read on the loop.
 """
 
 from __future__ import annotations
 
-import time
-
-from serving.instance import wire
-from serving.instance.base import Batch
-
 BURST_NS = 200_000
 """How long a burst may hold up its first answer."""
 MAX_BATCHES = 32
+AHEAD_NS = 10_000_000
+"""Behind a longer run nothing waits at the instance: a moment between two costs little there, and
+what waits in the queue can still be cancelled."""
 
 
 class BurstLimit:
@@ -30,16 +30,9 @@ class BurstLimit:
             return 1
         return max(1, min(MAX_BATCHES, BURST_NS // self._run_ns))
 
-
-def stamp(batch: Batch, done: wire.BatchDone, *, is_first: bool, is_last: bool) -> None:
-    """The times of a batch that a process has executed, alone or in a burst.
-
-    The way there belongs to the first of a burst, the way back to the last.
-    """
-    times = batch.times
-    if not is_first:
-        times.compute_start_ns = done.start_ns
-    times.input_end_ns = done.input_end_ns
-    times.output_start_ns = done.output_start_ns
-    times.compute_end_ns = time.monotonic_ns() if is_last else done.end_ns
-    batch.stamp_requests()
+    @property
+    def goes_ahead(self) -> bool:
+        """The next batch may wait at the instance. Bursts pay for the way there already, and are
+        the longer for what gathers meanwhile.
+        """
+        return BURST_NS // 2 < self._run_ns < AHEAD_NS

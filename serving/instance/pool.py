@@ -32,6 +32,8 @@ class InstancePool:
         self._idle = deque(self.hosts)
         self._busy: set[InstanceHost] = set()
         self._kept: set[InstanceHost] = set()
+        self._ahead: InstanceHost | None = None
+        """Has one more batch behind the one that it executes."""
         self.turns = turns
         """None where no rate limiter is on."""
         self._leaving: dict[InstanceHost, asyncio.Future[None]] = {}
@@ -171,6 +173,30 @@ class InstancePool:
             self._idle.append(host)
         return None
 
+    @property
+    def takes_ahead(self) -> bool:
+        """No instance is idle, but `acquire_ahead` has one.
+
+        Only where there is a single one. Of several, another might be free sooner, or the one that
+        executes might wait for the very request that was put behind it.
+        """
+        return (
+            self._ahead is None
+            and len(self.hosts) == 1
+            and self.turns is None
+            and self.hosts[0] in self._busy
+            and self.hosts[0].takes_ahead
+        )
+
+    def acquire_ahead(self) -> InstanceHost | None:
+        """The instance, while it executes: it is the caller's for one more batch behind that one,
+        until `release` has been called once more. None: it takes none now.
+        """
+        if not self.takes_ahead:
+            return None
+        self._ahead = self.hosts[0]
+        return self._ahead
+
     def _acquire_in_turn(self, turns: Turns) -> InstanceHost | None:
         host = turns.start_one_of([host for host in self._idle if host.is_ready])
         if host is not None:
@@ -209,6 +235,9 @@ class InstancePool:
             self._leave(host)
 
     def release(self, host: InstanceHost) -> None:
+        if host is self._ahead:
+            self._ahead = None
+            return
         self._busy.discard(host)
         if self.turns is not None:
             self.turns.finished(host)

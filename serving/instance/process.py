@@ -17,9 +17,9 @@ from serving.clock import TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
 from serving.instance.base import Batch, deliver, finish
-from serving.instance.burst import BurstLimit, stamp
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
+from serving.instance.executions import Burst, Done, Executions
 from serving.instance.gpu_use import GpuUse
 from serving.instance.limits import ProcessLimits
 from serving.instance.link import InstanceLink, load_message, plan_of
@@ -75,11 +75,7 @@ class ProcessHost:
         """In the state READY; asked for every request."""
         self._reason = f"instance '{self.name}' has not been started"
         self._link: InstanceLink | None = None
-        self._batches: dict[int, Batch] = {}
-        """What it executes, by number; more than one in a burst."""
-        self._done: Callable[[Batch], None] | None = None
-        self._next_batch = 0
-        self._burst = BurstLimit()
+        self._executions = Executions()
         self._ready_ns = 0
         self._running = RunningRequests()
         self._watchdog: TimerHandle | None = None
@@ -117,24 +113,28 @@ class ProcessHost:
 
     @property
     def burst_limit(self) -> int:
-        return 1 if self._context.spec.is_decoupled else self._burst.batches
+        return 1 if self._context.spec.is_decoupled else self._executions.limit.batches
 
-    def execute(self, batch: Batch, done: Callable[[Batch], None]) -> None:
+    @property
+    def takes_ahead(self) -> bool:
+        executions = self._executions
+        return (
+            len(executions.bursts) == 1
+            and executions.limit.goes_ahead
+            and self.is_ready
+            and not self._context.spec.is_decoupled
+        )
+
+    def execute(self, batch: Batch, done: Done) -> None:
         self.execute_burst([batch], done)
 
-    def execute_burst(self, batches: Sequence[Batch], done: Callable[[Batch], None]) -> None:
+    def execute_burst(self, batches: Sequence[Batch], done: Done) -> None:
         """Like `execute` for several batches, one after the other; `done` is called for each."""
-        now_ns = time.monotonic_ns()
-        first = self._next_batch
-        self._next_batch += len(batches)
-        self._done = done
-        self._batches = dict(enumerate(batches, first))
-        for batch in batches:
-            batch.times.compute_start_ns = now_ns
+        burst = self._executions.begin(batches, done)
         if self._state is not _State.READY or self._link is None:
             # Never from inside of execute: the caller is in the middle of handing out work.
             error = UnavailableError(f"{self._where} is not healthy: {self._reason}")
-            asyncio.get_running_loop().call_soon(self._fail_batches, batches, error)
+            asyncio.get_running_loop().call_soon(self._fail_unsent, burst, error)
             return
         numbered, sizes = [], []
         for batch in batches:
@@ -142,13 +142,14 @@ class ProcessHost:
             for request in batch.requests:
                 request.on_cancel = self._cancel
                 numbered.append((self._running.add(request), request))
-        if self._limits.execute_s:
-            end_ns = self._clock.now_ns() + int(self._limits.execute_s * 1e9)
-            self._watchdog = self._clock.call_at(end_ns, self._end_overdue)
+        if self._watchdog is None:
+            self._watch()
         try:
-            self._link.execute(first, sizes, numbered)
+            self._link.execute(burst.first, sizes, numbered)
         except ServingError as error:
-            asyncio.get_running_loop().call_soon(self._fail_batches, batches, error)
+            for batch in batches:
+                self._running.take(batch)
+            asyncio.get_running_loop().call_soon(self._fail_unsent, burst, error)
 
     async def stop(self) -> None:
         """Finish the batch that runs, finalize the model, end the process.
@@ -208,15 +209,15 @@ class ProcessHost:
         link = self._link
         if link is None or not link.has_ready_hook:
             return self.is_ready
-        says_ready = link.said_ready if self._batches else await link.check_ready()
+        says_ready = link.said_ready if self._executions.bursts else await link.check_ready()
         return self.is_ready and says_ready
 
     @property
     def waits_for(self) -> list[OpenCall]:
         """Calls of other models that the batch which it executes waits for."""
-        if not self._batches or self._link is None:
+        executing = self._executions.running
+        if not executing or self._link is None:
             return []
-        executing = {request for batch in self._batches.values() for request in batch.requests}
         calls = self._link.desk.open_calls
         return [call for call in calls if self._running.among(call.callers, executing)]
 
@@ -251,11 +252,7 @@ class ProcessHost:
             self.on_state_change()
 
     def _on_responses(self, message: wire.Responses, unpacker: TensorUnpacker) -> None:
-        for done in message.done:
-            if (batch := self._batches.get(done.batch)) is not None:
-                self._burst.record(done.end_ns - done.start_ns)
-                is_last = done.batch == self._next_batch - 1
-                stamp(batch, done, is_first=done is message.done[0], is_last=is_last)
+        ended = self._executions.stamp(message.done)
         running, version = self._running, self._context.version
         answers = []
         try:
@@ -273,16 +270,13 @@ class ProcessHost:
             for request, response in answers:
                 deliver(request, response)
             raise
-        finished = []
-        for done in message.done:
-            batch = self._batches.pop(done.batch, None)
-            if batch is not None:
+        if ended is not None:
+            for batch, done in zip(ended.batches, message.done, strict=True):
                 if done.error is None and done.rescheduled:
                     batch.rescheduled += running.take_numbers(done.rescheduled)
                 if running.by_number or done.error is not None:
                     answers += self._unanswered(batch, done.error)
-                finished.append(batch)
-        self._finish_batches(finished)
+            self._finish(ended)
         for request, response in answers:
             deliver(request, response)
         if not running.by_number:
@@ -303,19 +297,25 @@ class ProcessHost:
             model_logger.warning("%s: %s", self.name, error.message, extra=extra)
         return [(request, request.error_response(error)) for request in self._running.take(batch)]
 
-    def _finish_batches(self, batches: Sequence[Batch]) -> None:
+    def _finish(self, burst: Burst) -> None:
         """The instance gets its next batch before the answers go out: it runs meanwhile."""
-        if not batches:
+        bursts = self._executions.bursts
+        if burst not in bursts:
             return
-        done = self._done
-        if not self._batches:
-            self._done = None
-            if self._watchdog is not None:
-                self._watchdog.cancel()
-                self._watchdog = None
-        if done is not None:
-            for batch in batches:
-                finish(done, batch)
+        bursts.remove(burst)
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+        if bursts:
+            self._watch()
+        for batch in burst.batches:
+            finish(burst.done, batch)
+
+    def _watch(self) -> None:
+        """The execution that begins now may not take longer than its limit."""
+        if self._limits.execute_s:
+            end_ns = self._clock.now_ns() + int(self._limits.execute_s * 1e9)
+            self._watchdog = self._clock.call_at(end_ns, self._end_overdue)
 
     def _cancel(self, request: InferenceRequest) -> None:
         number = self._running.number_of(request)
@@ -326,7 +326,7 @@ class ProcessHost:
     def _end_overdue(self) -> None:
         """The execution takes longer than it may: only the end of the process ends it."""
         self._watchdog = None
-        if self._batches and self._link is not None:
+        if self._executions.bursts and self._link is not None:
             self._fault = (
                 f"an execution did not end within {self._limits.execute_s:g} s; mend what it "
                 "waits for, or raise execute_timeout_seconds"
@@ -340,6 +340,7 @@ class ProcessHost:
         if self._state is not _State.STOPPED:
             logger.error("%s: %s", self._where, reason)
             self._plan_restart(reason, self._clock.now_ns() - self._ready_ns)
+            self._give_back_waiting()
         self._fail_running(BackendError(f"{self._where} failed: {reason}"))
 
     def _plan_restart(self, reason: str, lifetime_ns: int) -> None:
@@ -370,31 +371,30 @@ class ProcessHost:
         logger.info("restarted model=%s instance=%s", self._context.spec.name, self.name)
         self._set_state(_State.READY, "")
 
-    def _fail_running(self, error: ServingError) -> None:
-        running = self._running.take_all()
-        batches, self._batches = list(self._batches.values()), {}
-        self._fail(batches, running, error)
+    def _give_back_waiting(self) -> None:
+        """What has not begun may go to the next process."""
+        for burst in list(self._executions.bursts)[1:]:
+            for batch in burst.batches:
+                self._running.take(batch)
+                batch.is_returned = True
+            self._finish(burst)
 
-    def _fail_batches(self, batches: Sequence[Batch], error: ServingError) -> None:
-        """They have never reached the process."""
-        if list(self._batches.values()) == batches:
-            self._batches = {}
-        requests = []
-        for batch in batches:
-            self._running.take(batch)
-            requests += batch.requests
-        self._fail(batches, requests, error)
+    def _fail_running(self, error: ServingError) -> None:
+        self._fail(list(self._executions.bursts), self._running.take_all(), error)
+
+    def _fail_unsent(self, burst: Burst, error: ServingError) -> None:
+        """It has never reached the process."""
+        requests = [request for batch in burst.batches for request in batch.requests]
+        self._fail([burst], requests, error)
 
     def _fail(
-        self,
-        batches: Sequence[Batch],
-        requests: Sequence[InferenceRequest],
-        error: ServingError,
+        self, bursts: Sequence[Burst], requests: Sequence[InferenceRequest], error: ServingError
     ) -> None:
-        for batch in batches:
-            batch.times.compute_end_ns = time.monotonic_ns()
-            batch.stamp_requests()
-        self._finish_batches(batches)
+        for burst in bursts:
+            for batch in burst.batches:
+                batch.times.compute_end_ns = time.monotonic_ns()
+                batch.stamp_requests()
+            self._finish(burst)
         for request in requests:
             deliver(request, request.error_response(error))
         self._running.tell()

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -77,16 +78,19 @@ class ThreadHost:
         self._is_ready = False
         self._lost = ""
         """Why the instance cannot execute again."""
-        self._running: _Work | None = None
+        self._works: deque[_Work] = deque()
+        """The first is executed, the second waits behind it."""
         self._has_ready_hook = False
         self._said_ready = True
         """The model's last answer."""
         self._is_closing = False
         self._is_abandoned = False
         self._burst = BurstLimit()
+        self._lost_by: InstanceLostError | None = None
+        """The instance's thread: what it must not execute again after."""
 
     def __repr__(self) -> str:
-        state = "busy" if self._running else "idle" if self._is_ready else "stopped"
+        state = "busy" if self._works else "idle" if self._is_ready else "stopped"
         return f"<ThreadHost {self.name} {state}>"
 
     @property
@@ -105,7 +109,7 @@ class ThreadHost:
 
     async def check_ready(self) -> bool:
         """While it executes it cannot be asked: then its last answer stands."""
-        if self._has_ready_hook and self._is_ready and self._running is None:
+        if self._has_ready_hook and self._is_ready and not self._works:
             question = _Question(self._loop.create_future())
             self._work.put(question)
             done, _ = await asyncio.wait({question.answer}, timeout=READY_LIMIT_S)
@@ -133,6 +137,15 @@ class ThreadHost:
         """
         return self._burst.batches
 
+    @property
+    def takes_ahead(self) -> bool:
+        return (
+            len(self._works) == 1
+            and self._burst.goes_ahead
+            and self._is_ready
+            and not self._is_decoupled
+        )
+
     def execute(self, batch: Batch, done: Done) -> None:
         self.execute_burst([batch], done)
 
@@ -142,8 +155,9 @@ class ThreadHost:
             for request in batch.requests:
                 request.responder = self._respond
                 request.rescheduler = batch.rescheduled.append
-        self._running = _Work(batches, done)
-        self._work.put(self._running)
+        work = _Work(batches, done)
+        self._works.append(work)
+        self._work.put(work)
 
     async def stop(self) -> None:
         self._is_ready = False
@@ -158,14 +172,15 @@ class ThreadHost:
         self._is_ready = False
         if self._stopped is None or self._stopped.done():
             return True
-        work, self._running = self._running, None
+        works = list(self._works)
+        self._works.clear()
         self._work.put(None)
-        if work is None and not self._is_closing:
+        if not works and not self._is_closing:
             self._is_closing = True
             return True  # idle: it closes by itself
         self._is_abandoned = True
-        if work is not None:
-            now_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns()
+        for work in works:
             for batch in work.batches:
                 batch.times.compute_start_ns = batch.times.compute_start_ns or now_ns
                 batch.times.compute_end_ns = now_ns
@@ -193,6 +208,8 @@ class ThreadHost:
             if isinstance(work, _Question):
                 self._post(_settle, work.answer, self._ask_ready(instance))
                 continue
+            if self._is_abandoned:
+                continue  # it has waited behind the one that was, and has its answers
             for batch in work.batches:
                 work.failures.append(self._execute(instance, batch))
                 work.answers.append(self._answers)
@@ -216,9 +233,12 @@ class ThreadHost:
     def _execute(self, instance: ModelInstance, batch: Batch) -> ServingError | None:
         times = batch.times
         times.compute_start_ns = time.monotonic_ns()
-        failure: ServingError | None = None
+        failure: ServingError | None = self._lost_by
         try:
-            instance.execute(batch.requests, times)
+            if failure is None:
+                instance.execute(batch.requests, times)
+        except InstanceLostError as error:
+            failure = self._lost_by = error
         except ServingError as error:
             failure = error
         except BaseException as error:
@@ -250,7 +270,7 @@ class ThreadHost:
     def _finish(self, work: _Work) -> None:
         if self._is_abandoned:
             return  # its requests have been answered, and nobody waits for the instance
-        self._running = None
+        self._works.popleft()
         lost = next((item for item in work.failures if isinstance(item, InstanceLostError)), None)
         if lost is not None and not self._lost:
             self._lose(lost)

@@ -16,6 +16,9 @@ from serving.config.decode import ModelSpec
 from serving.request import InferenceRequest
 from serving.scheduling.custom_batching import BatchStrategy
 
+_OPEN = frozenset(("queue_empty", "delay", "preferred"))
+"""Reasons of batches that might have grown."""
+
 
 @dataclass(slots=True)
 class Choice:
@@ -26,6 +29,11 @@ class Choice:
     reason: str = ""
     """See `serving.instance.base.Batch.reason`."""
     wait_until_ns: int = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whatever comes later, it will not be a larger batch."""
+        return bool(self.requests) and self.reason not in _OPEN
 
 
 @dataclass(slots=True)

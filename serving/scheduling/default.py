@@ -12,7 +12,9 @@ from serving.scheduling.dispatch import DispatchingScheduler
 
 class DefaultScheduler(DispatchingScheduler):
     def enqueue(self, request: InferenceRequest) -> None:
-        host = None if self._is_stopping or self._queue.present else self._pool.acquire()
+        host = None
+        if not self._is_stopping and not self._queue.present:
+            host = self._pool.acquire() or self._pool.acquire_ahead()
         if host is None:
             self._refuse()
         now_ns = request.times.queue_start_ns = self._clock.now_ns()
@@ -26,7 +28,7 @@ class DefaultScheduler(DispatchingScheduler):
         queue, pool = self._queue.present, self._pool
         while queue:
             waiting = len(queue)
-            host = pool.acquire()
+            host = pool.acquire() or pool.acquire_ahead()
             if host is None:
                 return
             # A rate limiter counts turns: one for each execution.

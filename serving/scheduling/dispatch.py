@@ -141,7 +141,10 @@ class DispatchingScheduler(ABC):
 
     def _count_executed(self, batch: Batch) -> None:
         self._executing -= len(batch.requests)
-        if self._on_executed is not None:
+        if batch.is_returned:
+            for request in reversed(batch.requests):
+                self._take_back(request)
+        elif self._on_executed is not None:
             self._on_executed(batch)
 
     def _executed(self, host: InstanceHost, batch: Batch) -> None:
@@ -152,6 +155,16 @@ class DispatchingScheduler(ABC):
         self._pump()
         if self._is_stopping:
             self._tell_stopped()
+
+    def _take_back(self, request: InferenceRequest) -> None:
+        """Its instance was gone before it was executed: it is the next in the queue again."""
+        if self._pool.has_failed:
+            self._answer(request, self._all_failed())
+        elif request.is_cancelled:
+            self._answer(request, self._cancelled())
+        else:
+            self._queue.put_back(request)
+            request.on_cancel = self._cancel_queued
 
     def _reschedule(self, request: InferenceRequest) -> None:
         """The model wants to execute the request once more: iterative sequences override this."""
@@ -182,10 +195,9 @@ class DispatchingScheduler(ABC):
         if request not in self._queue:
             return  # it has left just now, and its answer is on the way
         self._queue.remove(request)
-        self._answer(
-            request,
-            CancelledError(
-                f"the request to model '{self._model_name}' was cancelled while it waited in the "
-                "queue"
-            ),
+        self._answer(request, self._cancelled())
+
+    def _cancelled(self) -> CancelledError:
+        return CancelledError(
+            f"the request to model '{self._model_name}' was cancelled while it waited in the queue"
         )

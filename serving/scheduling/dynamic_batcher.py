@@ -17,7 +17,7 @@ from serving.instance.base import Batch
 from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest
 from serving.scheduling.alarm import Alarm
-from serving.scheduling.batch import BatchRules
+from serving.scheduling.batch import BatchRules, Choice
 from serving.scheduling.custom_batching import BatchStrategy
 from serving.scheduling.dispatch import DispatchingScheduler
 from serving.scheduling.ordering import ResponseOrder
@@ -50,6 +50,12 @@ class DynamicBatcher(DispatchingScheduler):
         super().__init__(spec.name, pool, clock, queue=queue, on_executed=on_executed)
         self._rules = BatchRules(spec, strategy)
         self._strategy = strategy
+        self._max_size = max(1, spec.max_batch_size)
+        policy = batching.default_queue_policy
+        # Who waits at the instance cannot be overtaken any more, nor run out of time.
+        self._goes_ahead = not (
+            strategy or batching.priority_levels or policy.default_timeout_us or hold_until
+        )
         self._order = ResponseOrder() if batching.preserve_ordering else None
         self._hold_until = hold_until
         self._wake_ns = 0
@@ -84,7 +90,11 @@ class DynamicBatcher(DispatchingScheduler):
             self._alarm.set(now_ns)
         else:
             self._pool.want_turn()
-            self._alarm.set(self._queue.next_deadline_ns())
+            is_full = self._queue.batch_items >= self._max_size
+            if is_full and self._goes_ahead and self._pool.takes_ahead:
+                self._alarm.set(now_ns)
+            else:
+                self._alarm.set(self._queue.next_deadline_ns())
 
     def take_batch(self, now_ns: int) -> Batch | None:
         """The batch to execute now, taken out of the queue; None when there is none or it waits.
@@ -103,6 +113,9 @@ class DynamicBatcher(DispatchingScheduler):
         if not choice.requests:
             self._wake_ns = choice.wait_until_ns
             return None
+        return self._take(choice)
+
+    def _take(self, choice: Choice) -> Batch:
         for request in choice.requests:
             self._queue.remove(request)
         return Batch(choice.requests, choice.batch_size, choice.reason)
@@ -115,12 +128,20 @@ class DynamicBatcher(DispatchingScheduler):
             host = self._pool.acquire()
             assert host is not None
             self._dispatch(host, batch)
+        if self._goes_ahead and len(self._queue) and self._pool.takes_ahead:
+            self._go_ahead(now_ns)
         self._expire(now_ns)
         if len(self._queue):
             self._pool.want_turn()
         deadline_ns = self._queue.next_deadline_ns()
         due = [when for when in (self._wake_ns, deadline_ns) if when]
         self._alarm.set(min(due, default=0))
+
+    def _go_ahead(self, now_ns: int) -> None:
+        """A batch that cannot grow any more may wait at the instance instead of here."""
+        choice = self._rules.choose(self._queue, now_ns)
+        if choice.is_closed and (host := self._pool.acquire_ahead()) is not None:
+            self._dispatch(host, self._take(choice))
 
     def _expire(self, now_ns: int) -> None:
         for request in self._queue.expire(now_ns):

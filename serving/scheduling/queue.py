@@ -102,6 +102,15 @@ class RequestQueue:
             heapq.heappush(self._deadlines, (deadline_ns, self._pushed, request))
             self._forget_stale_deadlines()
 
+    def put_back(self, request: InferenceRequest) -> None:
+        """A request that had left is the first of its level again; no limit holds it up now."""
+        number = self._level_number(request.priority) if self._priority_levels else 0
+        level = self._levels.get(number) or self._add_level(number)
+        level.waiting[request] = None
+        level.waiting.move_to_end(request, last=False)
+        self._level_of[request] = level
+        self.batch_items += request.batch_size
+
     def remove(self, request: InferenceRequest) -> None:
         """The request leaves: it will execute, or was answered. Raises KeyError if not here."""
         level = self._level_of.pop(request)

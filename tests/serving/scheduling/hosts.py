@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from serving.datatypes import BY_NAME
+from serving.errors import BackendError
 from serving.instance.base import Batch
 from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest, InputTensor
@@ -25,6 +26,9 @@ class ManualHost:
         self.has_failed = False
         self.unready_reason = ""
         self.burst_limit = 1
+        self.goes_ahead = False
+        """Set by tests: one more batch may wait behind the one that runs."""
+        self.waiting: Batch | None = None
         self.running: Batch | None = None
         self.done: Callable[[Batch], None] | None = None
         self.executed: list[Batch] = []
@@ -33,9 +37,17 @@ class ManualHost:
 
     async def stop(self) -> None: ...
 
+    @property
+    def takes_ahead(self) -> bool:
+        return self.goes_ahead and self.running is not None and self.waiting is None
+
     def execute(self, batch: Batch, done: Callable[[Batch], None]) -> None:
+        self.done = done
+        if self.takes_ahead:
+            self.waiting = batch
+            return
         assert self.running is None, "one batch at a time"
-        self.running, self.done = batch, done
+        self.running = batch
         self.executed.append(batch)
 
     def finish(self) -> None:
@@ -43,11 +55,32 @@ class ManualHost:
         batch, done = self.running, self.done
         assert batch is not None
         assert done is not None
-        self.running = None
+        self.running, self.waiting = self.waiting, None
+        if self.running is not None:
+            self.executed.append(self.running)
         done(batch)
         for request in batch.requests:
             if request.deliver is not None:
                 request.deliver(request, InferenceResponse("m", 1, request.id))
+
+    def die(self) -> None:
+        """What runs fails; what waits behind it is given back."""
+        self.is_ready = False
+        running, waiting, self.running, self.waiting = self.running, self.waiting, None, None
+        assert self.done is not None
+        if waiting is not None:
+            waiting.is_returned = True
+            self.done(waiting)
+        assert running is not None
+        self.done(running)
+        for request in running.requests:
+            if request.deliver is not None:
+                request.deliver(request, request.error_response(BackendError("died")))
+
+    def come_back(self) -> None:
+        self.is_ready = True
+        assert self.on_state_change is not None
+        self.on_state_change()
 
     def fail_for_good(self, reason: str) -> None:
         self.is_ready, self.has_failed, self.unready_reason = False, True, reason
