@@ -98,7 +98,11 @@ class ChildLink:
         if self.is_closed:
             self._check_open()
         self._channel.send(wire.pack(kind, message, packer.blobs, len(descriptors)), descriptors)
-        if self.pool.forgotten:
+        self._tell_forgotten()
+
+    def _tell_forgotten(self) -> None:
+        """Under `lock`: the worker maps them too."""
+        if self.pool.forgotten and not self.is_closed:
             forgotten, self.pool.forgotten = self.pool.forgotten, []
             self.send(wire.Kind.SEGMENT_NEWS, wire.Segments([], forgotten))
 
@@ -131,6 +135,7 @@ class ChildLink:
     def release(self, numbers: list[int]) -> None:
         with self.lock:
             self.pool.release(numbers)
+            self._tell_forgotten()
 
     def forget(self, numbers: Iterable[int]) -> None:
         self._peer.forget(list(numbers))

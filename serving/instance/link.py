@@ -40,6 +40,8 @@ model_logger = logging.getLogger("serving.models")
 _PYTHON = BUILT_IN["python"]
 _RESPONSES = int(wire.Kind.RESPONSES)
 _READY_LIMIT_S = 5.0
+_RETURN_S = 1.0
+"""How soon segments go back that nobody views any more, where no request takes the news along."""
 _EXIT_GRACE_S = 1.0
 """Between the end of the socket and the end of the process."""
 
@@ -107,6 +109,7 @@ class InstanceLink:
         """The model says itself whether it is ready; known after `start`."""
         self.said_ready = True
         """Its last answer."""
+        self._returning: asyncio.TimerHandle | None = None
         self._ready_number = 0
         self._ready_answer: asyncio.Future[wire.Ready] | None = None
         self.desk = CallDesk(
@@ -290,6 +293,16 @@ class InstanceLink:
             forgotten, self._pool.forgotten = self._pool.forgotten, []
             self._channel.send(wire.pack(wire.Kind.SEGMENTS, wire.Segments([], forgotten)))
 
+    def _return_segments(self) -> None:
+        self._returning = None
+        if self._channel is None:
+            return
+        released = self._peer.take_released()
+        if released:
+            self._send(wire.Kind.SEGMENTS, wire.Segments(released, []))
+        if self._peer.has_viewed:
+            self._returning = self._loop.call_later(_RETURN_S, self._return_segments)
+
     def _on_frame(self, frame: wire.Frame) -> None:
         try:
             if frame.descriptors:
@@ -301,6 +314,8 @@ class InstanceLink:
                 self._on_responses(message, TensorUnpacker(frame, self._peer))
             else:
                 self._dispatch(frame)
+            if self._returning is None and self._peer.has_viewed:
+                self._returning = self._loop.call_later(_RETURN_S, self._return_segments)
         except msgspec.DecodeError as error:
             raise wire.WireError(f"message of kind {frame.kind}: {error}") from None
 
@@ -356,6 +371,8 @@ class InstanceLink:
             if not self._fault:
                 self._channel.drain()
             self._channel.close()
+        if self._returning is not None:
+            self._returning.cancel()
         self.desk.close()
         self._pool.close()
         self._peer.close()

@@ -164,6 +164,11 @@ class PeerSegments:
         watched[number] = weakref.ref(whole, gone)
         return whole
 
+    @property
+    def has_viewed(self) -> bool:
+        """Tensors view segments, which will have to be reported."""
+        return bool(self._watched or self.released)
+
     def take_released(self) -> list[int]:
         taken: list[int] = []
         while self.released:
