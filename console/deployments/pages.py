@@ -15,6 +15,7 @@ from console.core.diff import diff_lines
 from console.core.permissions import require_role
 from console.deployments import selectors, services
 from console.deployments.choices import Action, DeploymentState
+from console.deployments.folding import fold
 from console.deployments.models import Deployment
 from serving.errors import NotFoundError, ServingError
 
@@ -34,6 +35,7 @@ def history(request: HttpRequest) -> HttpResponse:
     page = Paginator(selectors.deployments(filters), PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "page": page,
+        "lines": fold(page),
         "filters": filters,
         "states": [("open", "Still open"), *DeploymentState.choices],
         "actions": Action.choices,
