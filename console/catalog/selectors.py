@@ -17,6 +17,8 @@ from console.core.workers import known
 from console.deployments import selectors as deployments
 from console.deployments.choices import WantedState
 from console.deployments.models import Deployment, DesiredModel
+from console.engines import selectors as engines
+from console.engines.models import EngineBuild
 from console.monitoring import selectors as monitoring
 from console.monitoring.selectors import ModelRates
 from console.repository import selectors as repository
@@ -241,6 +243,8 @@ class VersionRow:
     """None when its files are gone."""
     changed_at: float | None
     upload: Upload | None
+    build: EngineBuild | None
+    """Which made it an engine; at most one of the two is told."""
     is_selected: bool
     """Does the version policy choose it?"""
     rates: ModelRates | None
@@ -266,10 +270,10 @@ def version_rows(header: ModelHeader, selected: list[int]) -> list[VersionRow]:
     """Newest first: versions on disk and those that a worker still holds."""
     on_disk = header.directory.versions if header.directory else []
     held = {int(item.version) for item in header.row.observed.placements if item.version.isdigit()}
-    uploads = _uploads_of(header.name)
+    made = _uploads_of(header.name), engines.built_versions(header.name)
     rates = monitoring.latest_rates()
     return [
-        _version_row(header, number, number in selected, uploads.get(number), rates)
+        _version_row(header, number, number in selected, _maker(number, *made), rates)
         for number in sorted(set(on_disk) | held, reverse=True)
     ]
 
@@ -278,7 +282,7 @@ def _version_row(
     header: ModelHeader,
     number: int,
     is_selected: bool,
-    upload: Upload | None,
+    maker: Upload | EngineBuild | None,
     rates: Rates,
 ) -> VersionRow:
     size, changed_at = _measure(header.directory, number)
@@ -288,7 +292,8 @@ def _version_row(
         observed=header.row.observed.of_version(str(number)),
         size_bytes=size,
         changed_at=changed_at,
-        upload=upload,
+        upload=maker if isinstance(maker, Upload) else None,
+        build=maker if isinstance(maker, EngineBuild) else None,
         is_selected=is_selected,
         rates=rates.get((header.name, str(number))),
     )
@@ -301,6 +306,17 @@ def _measure(directory: ModelDirectory | None, number: int) -> tuple[int | None,
     files = [item for item in (directory.path / str(number)).rglob("*") if item.is_file()]
     stats = [item.stat() for item in files]
     return sum(item.st_size for item in stats), max((item.st_mtime for item in stats), default=None)
+
+
+def _maker(
+    number: int, uploads: dict[int, Upload], builds: dict[int, EngineBuild]
+) -> Upload | EngineBuild | None:
+    """What wrote the version last: a number is free again once its version was deleted."""
+    upload, build = uploads.get(number), builds.get(number)
+    if upload is None or build is None:
+        return upload or build
+    published, finished = upload.published_at, build.finished_at
+    return upload if published and finished and published > finished else build
 
 
 def _uploads_of(model: str) -> dict[int, Upload]:

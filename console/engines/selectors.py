@@ -9,7 +9,7 @@ from pathlib import Path
 from django.db.models import Q, QuerySet
 
 from console.core import workers as fleet
-from console.engines.choices import OPEN_STATES
+from console.engines.choices import OPEN_STATES, BuildState
 from console.engines.models import EngineBuild
 from console.engines.shapes import ProfileInput, inputs_of
 from console.repository import configs
@@ -48,6 +48,15 @@ def get(pk: int) -> EngineBuild:
     if found is None:
         raise NotFoundError(f"There is no engine build {pk}.")
     return found
+
+
+def built_versions(target: str) -> dict[int, EngineBuild]:
+    """Version of the model `target` -> the newest build that made it."""
+    rows = EngineBuild.objects.filter(
+        target=target, state=BuildState.SUCCEEDED, target_version__isnull=False
+    )
+    found = rows.select_related("actor").order_by("pk")
+    return {row.target_version: row for row in found if row.target_version is not None}
 
 
 def source_of(model: str) -> Source:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import timezone
 
 from console.engines import operations
 from console.engines.management.commands import build_engine
 from console.engines.models import EngineBuild
+from console.repository.models import Upload
 from tests.console.fakes import FakeWorkerClient, make_device, make_worker
 from workers.engine_messages import EngineProgress
 
@@ -230,3 +233,24 @@ def test_the_command_fails_in_one_sentence(model: Any, fake_workers: FakeWorkerC
     call_command("build_engine", "adder", "--no-wait", stdout=out)
     assert "was asked for" in out.getvalue()
     assert len(fake_workers.calls) == 1
+
+
+def test_a_built_version_leads_to_its_build_until_another_takes_its_number(
+    build: Any, tell: Any, repository: Path, login: Any, operator: Any
+) -> None:
+    row = build()
+    tell(row, "succeeded", version=1)
+    operations.follow()
+    engine = repository / "adder_trt"
+    (engine / "1").mkdir(parents=True)
+    (engine / "1" / "model.plan").write_bytes(b"engine")
+    client = login(operator)
+
+    def page() -> str:
+        return str(client.get("/models/adder_trt/versions/").content.decode())
+
+    assert f'<a href="{row.get_absolute_url()}">built</a> by oscar' in page()
+    Upload.objects.create(
+        model="adder_trt", versions=[1], published_at=timezone.now(), actor=operator
+    )
+    assert row.get_absolute_url() not in page()
