@@ -128,3 +128,16 @@ def test_a_registry_that_is_away_is_told(fleet: FakeWorkerClient, viewer: Any, l
     fleet.error = ConnectionError("refused")
 
     assert client.get("/api/v1/backends").status_code == 503
+
+
+def test_a_device_and_its_remark_stay_on_one_line(
+    fake_workers: FakeWorkerClient, viewer: Any, login: Any
+) -> None:
+    torch = BackendState(
+        *("pytorch", "built in", "x", "torch", "2.9.0", ["CPU", "CUDA (no GPU here)"]),
+    )
+    fake_workers.infos = [make_worker("alpha", backends=[torch])]
+
+    page = login(viewer).get("/backends/").content.decode()
+
+    assert '<span class="nowrap">CUDA (no GPU here)</span>' in page
