@@ -26,6 +26,7 @@ from serving.backends.base import (
     TensorInstance,
 )
 from serving.backends.fil_files import read_model, signature_of, treelite
+from serving.backends.fil_shap import NoCoverError, TreeShap
 from serving.backends.fil_trial import try_in_child
 from serving.backends.model_place import default_max_batch_size, model_path, refuse_decoupled
 from serving.config.compare import fill_from_signature
@@ -42,6 +43,7 @@ from serving.config.tree_outputs import (
     other_type,
     output_width,
     read_tree_parameters,
+    shap_problem,
     tensors_of,
 )
 from serving.errors import (
@@ -92,26 +94,37 @@ class FilBackend(Backend):
             )
         model = _read(context, parameters)
         _check(spec, signature_of(model), parameters)
-        return _Trees(context, model, parameters)
+        return _Trees(context, model, parameters, _shap(spec, model))
 
 
 class _Trees(LoadedModel):
-    def __init__(self, context: ModelContext, model: Any, parameters: TreeParameters) -> None:
+    def __init__(
+        self, context: ModelContext, model: Any, parameters: TreeParameters, shap: TreeShap | None
+    ) -> None:
         self._context = context
         self._model = model
         self._parameters = parameters
+        self._shap = shap
 
     def create_instance(self, placement: Placement) -> ModelInstance:
         cores = len(placement.cpu_cores or os.sched_getaffinity(0))
-        return _TreeInstance(self._context, self._model, self._parameters, cores)
+        return _TreeInstance(
+            self._context, self._model, self._parameters, cores=cores, shap=self._shap
+        )
 
     def unload(self) -> None:
-        self._model = None
+        self._model = self._shap = None
 
 
 class _TreeInstance(TensorInstance):
     def __init__(
-        self, context: ModelContext, model: Any, parameters: TreeParameters, cores: int
+        self,
+        context: ModelContext,
+        model: Any,
+        parameters: TreeParameters,
+        *,
+        cores: int,
+        shap: TreeShap | None,
     ) -> None:
         super().__init__(context)
         self._model = model
@@ -121,6 +134,7 @@ class _TreeInstance(TensorInstance):
         self._cores = cores
         self._dtype = context.spec.outputs[OUTPUT].datatype.dtype
         self._form = _form(trees, parameters)
+        self._shap = shap
 
     def run(self, inputs: dict[str, Array], output_names: Sequence[str]) -> dict[str, Array]:
         given = inputs[INPUT]
@@ -136,14 +150,22 @@ class _TreeInstance(TensorInstance):
             text = f"input '{INPUT}' of model '{self._spec.name}' has no rows: send one at least"
             raise error_from_code(ErrorCode.INVALID_ARG, text, FailureReason.BACKEND)
         rows = np.require(rows, requirements=("C", "A"))
+        outputs = {}
+        if OUTPUT in output_names:
+            outputs[OUTPUT] = self._predicted(rows, is_one=given.ndim == 1)
+        if SHAP_OUTPUT in output_names and self._shap is not None:
+            values = self._shap(rows).astype(self._outputs[SHAP_OUTPUT].datatype.dtype, copy=False)
+            values = values[:, 0] if self._shap.score_count == 1 else values
+            outputs[SHAP_OUTPUT] = values[0] if given.ndim == 1 else values
+        return outputs
+
+    def _predicted(self, rows: Array, *, is_one: bool) -> Array:
         scores = self._predict(self._model, rows, nthread=self._threads(len(rows)))
         values = self._form(scores).astype(self._dtype, copy=False)
         # FIL drops dimensions of one element: a score or a label for each row is a flat tensor.
         if values.shape[1] == 1:
-            values = values[:, 0]
-        elif given.ndim == 1:
-            values = values[0]
-        return {OUTPUT: values}
+            return values[:, 0]
+        return values[0] if is_one else values
 
     def _threads(self, rows: int) -> int:
         if self._thread_count is not None:
@@ -175,7 +197,7 @@ def _check(spec: ModelSpec, trees: TreeSignature, parameters: TreeParameters) ->
     """Raises: InvalidArgumentError or UnsupportedError where config and model disagree."""
     _check_names(spec)
     given, told = spec.inputs[INPUT], spec.outputs[OUTPUT]
-    for tensor in (given, told):
+    for tensor in (given, *spec.outputs.values()):
         if tensor.datatype.name not in _FLOATS:
             raise InvalidArgumentError(
                 f"'{tensor.name}' of model '{spec.name}' is {tensor.datatype.config_name} in the "
@@ -198,18 +220,35 @@ def _check(spec: ModelSpec, trees: TreeSignature, parameters: TreeParameters) ->
 
 
 def _check_names(spec: ModelSpec) -> None:
-    if SHAP_OUTPUT in spec.outputs:
-        raise UnsupportedError(
-            f"model '{spec.name}' has an output '{SHAP_OUTPUT}': the library that runs trees here, "
-            "Treelite, computes no SHAP values; remove the output, and ask the library that "
-            "trained the model for them"
-        )
-    if set(spec.inputs) != {INPUT} or set(spec.outputs) != {OUTPUT}:
+    if set(spec.inputs) != {INPUT} or set(spec.outputs) - {SHAP_OUTPUT} != {OUTPUT}:
         raise InvalidArgumentError(
             f"model '{spec.name}' has inputs {sorted(spec.inputs)} and outputs "
             f"{sorted(spec.outputs)}: models of the fil backend have one input '{INPUT}' and one "
-            f"output '{OUTPUT}'"
+            f"output '{OUTPUT}', besides '{SHAP_OUTPUT}' where that is wanted"
         )
+
+
+def _shap(spec: ModelSpec, model: Any) -> TreeShap | None:
+    """Raises: InvalidArgumentError where the config asks for what the model does not tell."""
+    told = spec.outputs.get(SHAP_OUTPUT)
+    if told is None:
+        return None
+    dims = list(told.dims if told.reshape is None else told.reshape)
+    is_table = not spec.has_batch_axis and len(spec.inputs[INPUT].dims) > 1
+    problem = shap_problem(dims[1:] if is_table else dims, signature_of(model))
+    if problem:
+        raise InvalidArgumentError(
+            f"output '{SHAP_OUTPUT}' of model '{spec.name}' has dims {dims} in the config, and "
+            f"tells what each feature adds, and what none adds: {problem}"
+            + (" after the rows" if is_table else "")
+        )
+    try:
+        return TreeShap(model)
+    except NoCoverError as error:
+        raise InvalidArgumentError(
+            f"model '{spec.name}' has an output '{SHAP_OUTPUT}', and the model cannot tell it: "
+            f"{error}; remove the output, or save the model anew with the library that trained it"
+        ) from error
 
 
 def _said(trees: TreeSignature, parameters: TreeParameters) -> str:

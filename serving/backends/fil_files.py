@@ -80,6 +80,8 @@ def check_trees(model: Any) -> None:
         raise ValueError("it counts its classes wrongly")
     if not (widths.shape == (2,) and (widths > 0).all()):
         raise ValueError("its leaves have no width")
+    if header.get_field("base_scores").size != targets * int(classes.max()):
+        raise ValueError("its base scores are not one for each class")
     for name, limit in (("target_id", targets), ("class_id", int(classes.max()))):
         places = header.get_field(name)
         if places.shape != (count,) or (places < -1).any() or (places >= limit).any():
@@ -111,7 +113,8 @@ def _check_tree(tree: Any, features: int, width: int) -> None:
             raise ValueError("a tree has leaves or categories that it has not")
         if length and (ends[~inner] - begins[~inner] != length).any():
             raise ValueError("a tree has a leaf of another width")
-    for name in ("node_type", "default_left", "leaf_value", "threshold", "cmp"):
+    whole = ("node_type", "default_left", "leaf_value", "threshold", "cmp")
+    for name in (*whole, "category_list_right_child"):
         if len(tree.get_field(name)) != nodes:
             raise ValueError("a tree has nodes that are not whole")
 

@@ -22,6 +22,7 @@ from serving.config.tree_outputs import (
     other_type,
     output_width,
     read_tree_parameters,
+    shap_problem,
     tensors_of,
 )
 from serving.errors import InvalidArgumentError
@@ -56,16 +57,7 @@ def check_tree_config(report: Report, versions: Sequence[int]) -> None:
         report.error("parameters", error.message, code="FIL-02")
     for kind, wanted in (("input", INPUT), ("output", OUTPUT)):
         for index, item in enumerate(getattr(config, kind)):
-            if kind == "output" and item.name == SHAP_OUTPUT:
-                report.error(
-                    f"output[{index}]",
-                    f"'{SHAP_OUTPUT}' cannot be had: Treelite, which runs trees here, computes no "
-                    "SHAP values",
-                    "remove the output",
-                    code="FIL-02",
-                    edit=report.mend.remove(f"output[{index}]"),
-                )
-            elif item.name != wanted:
+            if item.name != wanted and (kind, item.name) != ("output", SHAP_OUTPUT):
                 report.error(
                     f"{kind}[{index}].name",
                     f"models of the fil backend have one {kind}, '{wanted}'",
@@ -128,16 +120,25 @@ def _compare_output(
     except InvalidArgumentError as error:
         report.error("parameters", f"{file}: {error.message}", code="FIL-02")
         return
-    for index, output in enumerate(report.config.output[:1]):
+    for index, output in enumerate(report.config.output):
         dims = list(output.reshape.shape if output.HasField("reshape") else output.dims)
-        if any(dim not in (-1, 1, width) for dim in dims) or (width > 1 and dims[-1:] == [1]):
+        wanted = tells = ""
+        if output.name == SHAP_OUTPUT:
+            rank = max((len(item.dims) for item in report.config.input), default=1)
+            is_table = not report.config.max_batch_size and rank > 1
+            wanted = shap_problem(dims[1:] if is_table else dims, trees)
+            tells = "what each feature adds, and what none adds"
+        elif any(dim not in (-1, 1, width) for dim in dims) or (width > 1 and dims[-1:] == [1]):
+            wanted, tells = f"write dims: [{width}]", _values(trees, width)
+        if wanted:
             report.error(
                 f"output[{index}].dims",
-                f"output '{output.name}': the config says {dims}, {file} tells "
-                f"{_values(trees, width)}",
-                f"write dims: [{width}]",
+                f"output '{output.name}': the config says {dims}, {file} tells {tells}",
+                wanted,
                 code=CODE,
-                edit=report.mend.replace_value(f"output[{index}].dims", f"[{width}]"),
+                edit=report.mend.replace_value(
+                    f"output[{index}].dims", wanted.removeprefix("write dims: ")
+                ),
             )
 
 

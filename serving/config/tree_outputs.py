@@ -7,7 +7,7 @@ FIL backend.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +96,21 @@ def output_width(trees: TreeSignature, parameters: TreeParameters) -> int:
     if gives_probabilities(trees, parameters):
         return max(2, trees.classes)
     return 1 if is_label else trees.classes * trees.targets
+
+
+def shap_shape(trees: TreeSignature) -> tuple[int, ...]:
+    """Of `treeshap_output` for a row: what each feature adds to each score, and what none adds."""
+    scores = trees.classes * trees.targets
+    return (trees.features + 1,) if scores == 1 else (scores, trees.features + 1)
+
+
+def shap_problem(dims: Sequence[int], trees: TreeSignature) -> str:
+    """What is wrong with the dims of `treeshap_output`, without batch axis, or ""."""
+    shape = shap_shape(trees)
+    fits = len(dims) == len(shape) and all(
+        dim in (-1, want) for dim, want in zip(dims, shape, strict=True)
+    )
+    return "" if fits else f"write dims: {list(shape)}"
 
 
 def gives_probabilities(trees: TreeSignature, parameters: TreeParameters) -> bool:

@@ -236,7 +236,7 @@ async def test_parameters_of_the_gpu_are_taken_without_effect_and_said_so(tmp_pa
         (config("xgboost_json", kind="INT32"), "trees take and give TYPE_FP32 or TYPE_FP64"),
         (
             config("xgboost_json").replace("output__0", "treeshap_output"),
-            "computes no SHAP values",
+            "and one output 'output__0', besides 'treeshap_output' where that is wanted",
         ),
         (
             config("xgboost_json").replace("input__0", "X"),

@@ -274,8 +274,9 @@ PROBABILITIES = 'parameters { key: "predict_proba" value { string_value: "true" 
         ),
         (
             "xgboost.json",
-            fil("xgboost_json").replace("output__0", "treeshap_output"),
-            ["error 4 'treeshap_output' cannot be had: Treelite, which runs trees here"],
+            fil("xgboost_json")
+            + 'output { name: "treeshap_output" data_type: TYPE_FP32 dims: [8] }',
+            ["error 6 output 'treeshap_output': the config says [8], 1/xgboost.json tells what"],
         ),
         (
             "xgboost.json",
