@@ -196,6 +196,7 @@ def test_errors_lead_to_their_lines_and_stop_publishing(
     page = client.get(upload.get_absolute_url())
     assert 'data-go-line="3"' in page.content.decode()
     assert "Errors stop publishing" in text_of(page)
+    assert "2 files, " in text_of(page)
 
     answer = client.post(f"{upload.get_absolute_url()}publish/", {"action": "publish"}, follow=True)
     assert "mend them first" in text_of(answer)
