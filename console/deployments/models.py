@@ -94,12 +94,13 @@ class Deployment(models.Model):
 
     @property
     def what(self) -> str:
-        """The change in words: `Load version 3`, `Unload`."""
+        """The change in words: `Load version 3`, `Unload`, `Roll back to version 1`."""
         label = Action(self.action).label
         if not self.versions:
             return label
         listed = ", ".join(str(version) for version in self.versions)
-        return f"{label} version {listed}"
+        to = " to" if self.action == Action.ROLLBACK else ""
+        return f"{label}{to} version {listed}"
 
 
 class DeploymentTarget(models.Model):

@@ -38,6 +38,7 @@ def test_roll_back_restores_config_and_the_version_that_was_served(
     assert (model / "config.pbtxt").read_text() == old
     assert sent(fake_workers) == [("load", "gpu-1", [2])]
     assert desired() == [("", "loaded", [2])]
+    assert deployment.what == "Roll back to version 2"
     assert deployment.rollback_of == saved.deployment
     assert deployment.revision.source == "rollback"
 
