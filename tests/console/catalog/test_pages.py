@@ -308,6 +308,8 @@ class TestVersions:
         text = text_of(client.get("/models/echo/"))
 
         assert "version 1, as last asked for; the policy names the latest version" in text
+        text = text_of(login(viewer).get("/models/echo/versions/"))
+        assert "version 1, as last asked for; the policy names the latest version" in text
 
     def test_lists_what_is_on_disk_and_what_is_served(
         self, served: FakeWorkerClient, login: Any, viewer: Any
