@@ -17,6 +17,8 @@ from rest_framework.views import exception_handler
 from serving.errors import ServingError
 from workers.client import WorkerError
 
+LOG_IN_HINT = "An API token is needed: send `Authorization: Bearer <API token>`."
+
 
 def api_exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's hook; None lets an unexpected error become a 500 with its traceback in the log."""
@@ -59,6 +61,8 @@ def _body_of(error: Exception, data: Any) -> dict[str, dict[str, Any]]:
     if isinstance(error, exceptions.ValidationError):
         fields = _fields(data)
         return error_body("invalid", _summary(fields), fields)
+    if isinstance(error, exceptions.NotAuthenticated):
+        return error_body("not_authenticated", LOG_IN_HINT)
     if isinstance(error, exceptions.APIException):
         code = error.get_codes()
         return error_body(code if isinstance(code, str) else "error", str(error.detail))

@@ -40,6 +40,8 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     # The resolver's own text describes URL patterns: not for readers.
     is_plain = bool(text) and "tried" not in text and "Resolver" not in text
     message = text if is_plain else "There is nothing under this address."
+    if not is_plain and request.path.startswith("/api/") and request.path.endswith("/"):
+        message += " Addresses of the REST API do not end with a slash."
     return _error(request, 404, "Not found", message)
 
 

@@ -111,5 +111,12 @@ def test_every_api_error_has_one_shape(error: Exception, status: int, code: str)
     assert set(response.data["error"]) == {"code", "message", "fields"}
 
 
+def test_who_sends_no_token_learns_how_to_send_one() -> None:
+    response = api_exception_handler(exceptions.NotAuthenticated(), {})
+
+    assert response is not None
+    assert "send `Authorization: Bearer" in response.data["error"]["message"]
+
+
 def test_bug_is_left_to_become_a_500() -> None:
     assert api_exception_handler(RuntimeError("bug"), {}) is None

@@ -59,6 +59,13 @@ def test_unknown_page_says_so_and_shows_the_way_back(viewer: Any, login: Any) ->
     assert b"There is nothing under this address" in answer.content
 
 
+def test_a_slash_too_many_at_the_rest_api_is_named(viewer: Any, login: Any) -> None:
+    answer = login(viewer).get("/api/v1/models/")
+
+    assert answer.status_code == 404
+    assert "do not end with a slash" in answer.json()["error"]["message"]
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite here lives in memory")
 def test_error_pages_leave_no_connection_behind(viewer: Any, login: Any, web: WebServer) -> None:
