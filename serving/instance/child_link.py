@@ -137,6 +137,15 @@ class ChildLink:
             self.pool.release(numbers)
             self._tell_forgotten()
 
+    def trim(self) -> None:
+        """Keep no idle segment, and say which of the worker's nobody views any more."""
+        with self.lock:
+            self.pool.trim()
+            self._tell_forgotten()
+            released = self.take_released()
+            if released and not self.is_closed:
+                self.send(wire.Kind.SEGMENT_NEWS, wire.Segments(released, []))
+
     def forget(self, numbers: Iterable[int]) -> None:
         self._peer.forget(list(numbers))
 

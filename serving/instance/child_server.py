@@ -56,6 +56,10 @@ class InstanceServer:
         self._is_decoupled = context.spec.is_decoupled
         self._numbers: dict[InferenceRequest, int] = {}
         """Requests that wait for their final response; guarded by the link's lock."""
+        self._next = 0
+        """Requests from this number on have not been looked at."""
+        self._cancelled_early: set[int] = set()
+        """Of those; guarded by the link's lock."""
         self._collected: list[tuple[int, InferenceResponse]] | None = None
         """Responses that wait for the end of execute; None outside of it and for decoupled."""
         self._work: deque[wire.Frame] = deque()
@@ -164,8 +168,14 @@ class InstanceServer:
         for header in message.requests:
             request = request_from(header, unpacker, self._model_name, self._version)
             request.responder = self._respond
-            self._numbers[request] = header.number
             requests.append(request)
+        with self._link.lock:
+            for request, header in zip(requests, message.requests, strict=True):
+                self._numbers[request] = header.number
+                self._next = header.number + 1
+                if header.number in self._cancelled_early:
+                    self._cancelled_early.discard(header.number)
+                    request.is_cancelled = True
         return requests
 
     def _respond(self, request: InferenceRequest, response: InferenceResponse) -> None:
@@ -233,12 +243,16 @@ class InstanceServer:
             for request, number in self._numbers.items():
                 if number in wanted:
                     request.is_cancelled = True
+            # Some wait behind what is executed.
+            self._cancelled_early.update(number for number in wanted if number >= self._next)
 
     def _take_news(self, frame: wire.Frame) -> None:
         news = _decode_segments(frame.header)
         self._link.forget(news.forgotten)
         if news.released:
             self._link.release(news.released)
+        if news.must_trim:
+            self._link.trim()
 
     def _check_ready(self, number: int) -> None:
         answer = wire.Ready(number, False, "")

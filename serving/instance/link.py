@@ -24,6 +24,7 @@ from serving.instance.call_desk import CallDesk, Caller
 from serving.instance.channel import LoopChannel
 from serving.instance.child_process import ChildProcess, ExitReport, ProcessPlan, spawn
 from serving.instance.codec import error_from, request_header, response_header
+from serving.instance.segment_keeper import SegmentKeeper
 from serving.instance.shared_tensors import (
     PeerSegments,
     SegmentPool,
@@ -40,8 +41,6 @@ model_logger = logging.getLogger("serving.models")
 _PYTHON = BUILT_IN["python"]
 _RESPONSES = int(wire.Kind.RESPONSES)
 _READY_LIMIT_S = 5.0
-_RETURN_S = 1.0
-"""How soon segments go back that nobody views any more, where no request takes the news along."""
 _EXIT_GRACE_S = 1.0
 """Between the end of the socket and the end of the process."""
 
@@ -109,7 +108,7 @@ class InstanceLink:
         """The model says itself whether it is ready; known after `start`."""
         self.said_ready = True
         """Its last answer."""
-        self._returning: asyncio.TimerHandle | None = None
+        self._keeper = SegmentKeeper(self._loop, self._pool, self._peer, self._send_news)
         self._ready_number = 0
         self._ready_answer: asyncio.Future[wire.Ready] | None = None
         self.desk = CallDesk(
@@ -203,6 +202,8 @@ class InstanceLink:
                     # Before `finish`: what it takes from the pool must reach the child.
                     wire.check(header)
                 descriptors = packer.finish()
+                if descriptors:
+                    self._keeper.watch()
             released = self._peer.take_released() if self._peer.released else []
             message = wire.Execute(batch, sizes, headers, released)
             count = 0 if descriptors is None else len(descriptors)
@@ -278,6 +279,8 @@ class InstanceLink:
             header = response_header(number, response, packer)
             wire.check(header)
             descriptors = packer.finish()
+            if descriptors:
+                self._keeper.watch()
         except (ValueError, TypeError, OverflowError, OSError, MemoryError) as error:
             failure = InternalError(f"the response could not be handed over: {error}")
             packer = TensorPacker(self._pool)
@@ -291,22 +294,16 @@ class InstanceLink:
     def _send_forgotten(self) -> None:
         if self._pool.forgotten and self._channel is not None:
             forgotten, self._pool.forgotten = self._pool.forgotten, []
-            self._channel.send(wire.pack(wire.Kind.SEGMENTS, wire.Segments([], forgotten)))
+            self._send_news(wire.Segments([], forgotten))
 
-    def _return_segments(self) -> None:
-        self._returning = None
-        if self._channel is None:
-            return
-        released = self._peer.take_released()
-        if released:
-            self._send(wire.Kind.SEGMENTS, wire.Segments(released, []))
-        if self._peer.has_viewed:
-            self._returning = self._loop.call_later(_RETURN_S, self._return_segments)
+    def _send_news(self, news: wire.Segments) -> None:
+        self._send(wire.Kind.SEGMENTS, news)
 
     def _on_frame(self, frame: wire.Frame) -> None:
         try:
             if frame.descriptors:
                 self._peer.add(frame.descriptors)
+                self._keeper.watch()
             if frame.kind == _RESPONSES:
                 message = _decode_responses(frame.header)
                 if message.released:
@@ -314,8 +311,6 @@ class InstanceLink:
                 self._on_responses(message, TensorUnpacker(frame, self._peer))
             else:
                 self._dispatch(frame)
-            if self._returning is None and self._peer.has_viewed:
-                self._returning = self._loop.call_later(_RETURN_S, self._return_segments)
         except msgspec.DecodeError as error:
             raise wire.WireError(f"message of kind {frame.kind}: {error}") from None
 
@@ -371,8 +366,7 @@ class InstanceLink:
             if not self._fault:
                 self._channel.drain()
             self._channel.close()
-        if self._returning is not None:
-            self._returning.cancel()
+        self._keeper.close()
         self.desk.close()
         self._pool.close()
         self._peer.close()

@@ -69,6 +69,8 @@ class SegmentPool:
         self._idle: list[Segment] = []
         self.forgotten: list[int] = []
         """Numbers to tell the other side about, see `wire.Segments`."""
+        self.is_used = False
+        """Set by `acquire`; for whoever watches."""
 
     def acquire(self, nbytes: int) -> tuple[Segment, bool]:
         """A segment of at least `nbytes`, and whether the other side does not know it yet."""
@@ -81,6 +83,7 @@ class SegmentPool:
             segment = self._create(_round_up(nbytes))
             is_new = True
         self._busy[segment.number] = segment
+        self.is_used = True
         return segment, is_new
 
     def release(self, numbers: list[int]) -> None:
@@ -90,6 +93,15 @@ class SegmentPool:
                 self._idle.append(segment)
         while len(self._idle) > MAX_IDLE_SEGMENTS or self._idle_bytes > MAX_IDLE_BYTES:
             self._drop(self._idle.pop(0))
+
+    def trim(self) -> None:
+        """Keep none that is idle."""
+        while self._idle:
+            self._drop(self._idle.pop())
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._busy and not self._idle
 
     @property
     def _idle_bytes(self) -> int:
@@ -133,6 +145,8 @@ class PeerSegments:
         self._watched: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
         self.released: deque[int] = deque()
         """Segments that no tensor views any more; to be reported to their owner."""
+        self.is_used = False
+        """Set by `open`; for whoever watches."""
 
     def add(self, descriptors: list[int]) -> None:
         """Map new segments. Takes the descriptors."""
@@ -153,6 +167,7 @@ class PeerSegments:
         memory = self._mapped.get(number)
         if memory is None:
             raise WireError(f"segment {number} is not known")
+        self.is_used = True
         whole: NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
         released = self.released
         watched = self._watched
@@ -165,9 +180,8 @@ class PeerSegments:
         return whole
 
     @property
-    def has_viewed(self) -> bool:
-        """Tensors view segments, which will have to be reported."""
-        return bool(self._watched or self.released)
+    def is_empty(self) -> bool:
+        return not self._mapped
 
     def take_released(self) -> list[int]:
         taken: list[int] = []

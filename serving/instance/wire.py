@@ -226,6 +226,8 @@ class Segments(Message):
     """Segments of the receiver whose tensors the sender no longer needs."""
     forgotten: list[int]
     """Segments of the sender that it will not use again: unmap them."""
+    must_trim: bool = False
+    """To the child: big tensors have not come for a while, free what is idle, report the rest."""
 
 
 class Close(Message):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from serving.instance import segment_keeper
 from serving.instance.shared_tensors import MAX_IDLE_SEGMENTS
 from tests.serving.instance.python_models import IDENTITY, ask_one, context_for, hosted, output
 from tests.waiting import wait_until
@@ -21,6 +22,7 @@ def mapped(pid: int | str) -> int:
 
 async def test_what_slow_readers_held_is_given_back_when_they_are_done(tmp_path: Path):
     """Both sides unmap all but a few, although the model gets no further request."""
+    gc.collect()  # what other tests have left
     before = mapped("self")
     async with hosted(context_for(tmp_path, IDENTITY)) as host:
         answers = [await ask_one(host, MEGABYTE) for _ in range(30)]
@@ -35,4 +37,22 @@ async def test_what_slow_readers_held_is_given_back_when_they_are_done(tmp_path:
         again = await ask_one(host, MEGABYTE + 1)
 
     assert held >= 30
+    assert (output(again) == 1).all()
+
+
+async def test_segments_that_lie_idle_are_freed_on_both_sides(tmp_path: Path, monkeypatch):
+    """What a burst of big tensors took does not stay for ever."""
+    monkeypatch.setattr(segment_keeper, "TEND_S", 0.05)
+    monkeypatch.setattr(segment_keeper, "TRIM_AFTER", 4)
+    gc.collect()  # what other tests have left
+    before = mapped("self")
+    async with hosted(context_for(tmp_path, IDENTITY)) as host:
+        assert (output(await ask_one(host, MEGABYTE)) == 0).all()
+        assert mapped("self") > before
+        gc.collect()
+
+        await wait_until(lambda: mapped("self") <= before)
+        await wait_until(lambda: mapped(host.pid or 0) == 0)
+        again = await ask_one(host, MEGABYTE + 1)
+
     assert (output(again) == 1).all()
