@@ -7,6 +7,7 @@ spec AUT-08, CFG-014.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,9 +64,9 @@ def default_max_batch_size(backend_config: Mapping[str, str]) -> int:
     """What auto-complete gives a model that can batch. Raises InvalidArgumentError."""
     key = "default-max-batch-size"
     text = backend_config.get(key, str(DEFAULT_MAX_BATCH_SIZE))
-    if not text.isdigit():
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise InvalidArgumentError(
-            f"backend config '{key}' is '{text}': it must be a whole number, 0 or more"
+            f"backend config '{key}' is '{text}': it must be a whole number from 0 to 999999999"
         )
     return int(text)
 

@@ -6,6 +6,7 @@ Pure; any thread. Source: spec PT-15..21, PT-25.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ _COMPILE_KINDS: Mapping[str, type] = {
 }
 _COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
+_MOST_THREADS = 1024
+"""A process that cannot have so many is ended by OpenMP, with all that it serves."""
 _OF_MODULES = frozenset(
     {
         *("DISABLE_OPTIMIZED_EXECUTION", "INFERENCE_MODE", "DISABLE_CUDNN"),
@@ -129,11 +132,11 @@ def _count(parameters: Mapping[str, str], name: str, default: int, *, least: int
     text = parameters.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or int(text) < least or len(text) > 4:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= _MOST_THREADS:
         alternative = ", 0 for the number of cores" if least == 0 else ""
         raise InvalidArgumentError(
             f"parameter '{name}' is '{text}': it must be a whole number of threads, {least} to "
-            f"9999{alternative}"
+            f"{_MOST_THREADS}{alternative}"
         )
     return int(text)
 

@@ -7,6 +7,7 @@ its thread. Behaviour after spec ORT-01..17, AUT-03.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,12 @@ from serving.backends.model_place import (
 from serving.backends.model_signature import ModelSignature, ModelTensor, check, complete
 from serving.backends.onnxruntime import session as sessions
 from serving.backends.onnxruntime import values
-from serving.backends.onnxruntime.options import SessionSettings, global_threads, read_settings
+from serving.backends.onnxruntime.options import (
+    SHRINKAGE,
+    SessionSettings,
+    global_threads,
+    read_settings,
+)
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.errors import (
     ErrorCode,
@@ -46,6 +52,8 @@ from serving.errors import (
 from serving.request import InferenceRequest
 
 Array = NDArray[np.generic]
+
+logger = logging.getLogger(__name__)
 
 
 class OnnxRuntimeBackend(Backend):
@@ -72,7 +80,9 @@ class OnnxRuntimeBackend(Backend):
 
     def load(self, context: ModelContext) -> LoadedModel:
         refuse_decoupled(context)
-        model = _OnnxModel(context, _model_path(context), read_settings(context))
+        settings = read_settings(context)
+        model = _OnnxModel(context, _model_path(context), settings)
+        _warn_of_no_effect(context, settings)
         for device in _devices(context) or {-1}:
             check(context.spec, model.signature(device))
         return model
@@ -100,8 +110,10 @@ class _OnnxModel(LoadedModel):
 
     def create_instance(self, placement: Placement) -> ModelInstance:
         device = _device_of(placement.kind, self._context.cuda_number(placement))
-        session, options = self.session(device), sessions.run_options(self._settings)
-        return _OnnxInstance(self._context, session, options, self.signature(device), device)
+        named = _device_of(placement.kind, placement.device_id)
+        options = sessions.run_options(self._settings, device, named)
+        session, signature = self.session(device), self.signature(device)
+        return _OnnxInstance(self._context, session, options, signature, device)
 
     def unload(self) -> None:
         self._sessions.clear()
@@ -223,6 +235,32 @@ def _devices(context: ModelContext) -> set[int]:
         for group in context.spec.instance_groups
         for gpu in (group.gpus or (0,))
     }
+
+
+def _warn_of_no_effect(context: ModelContext, settings: SessionSettings) -> None:
+    """What is asked of devices on which no instance runs is not done, and the log says so."""
+    groups = context.spec.instance_groups
+    arenas = {"cpu:0"} if settings.use_mem_arena else set()
+    gpus = {
+        f"gpu:{gpu}"
+        for group in groups
+        if group.kind is InstanceKind.GPU
+        for gpu in (group.gpus or (0,))
+    }
+    accelerators = context.config.optimization.execution_accelerators
+    unused = []
+    if not gpus:
+        unused += [f"accelerator {x.name}" for x in accelerators.gpu_execution_accelerator]
+    if groups and all(group.kind is InstanceKind.GPU for group in groups):
+        unused += [f"accelerator {x.name}" for x in accelerators.cpu_execution_accelerator]
+    wanted = settings.run_entries.get(SHRINKAGE, "").split(";")
+    unused += [f"{SHRINKAGE} {x}" for x in wanted if x and x not in arenas | gpus]
+    if unused:
+        logger.warning(
+            "the config asks for %s, and no instance runs on such a device: no effect model=%s",
+            ", ".join(unused),
+            context.spec.name,
+        )
 
 
 def _device_of(kind: InstanceKind, device: int) -> int:

@@ -19,7 +19,10 @@ _GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 0: "ORT_ENABLE_ALL", 1: "ORT_ENABLE_EXT
 _GRAPH_OFF = "ORT_DISABLE_ALL"
 _CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 _ARENA_STRATEGY = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
-_SHRINKAGE = re.compile(r"(?:cpu|gpu):\d+(?:;(?:cpu|gpu):\d+)*")
+SHRINKAGE = "memory.enable_memory_arena_shrinkage"
+_ARENAS = re.compile(r"(?:cpu:0|gpu:\d+)(?:;(?:cpu:0|gpu:\d+))*")
+_MOST_THREADS = 1024
+"""A process that cannot have so many ends, or never finishes opening the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,8 @@ def read_settings(context: ModelContext) -> SessionSettings:
     cuda = {**_cuda_parameters(parameters), **accelerators.cuda}
     shares_threads = global_threads(context.backend_config) is not None
     run_entries = {}
-    shrinkage = "memory.enable_memory_arena_shrinkage"
-    if parameters.text(shrinkage):
-        run_entries[shrinkage] = parameters.matching(shrinkage, _SHRINKAGE, "as in cpu:0;gpu:0")
+    if parameters.text(SHRINKAGE):
+        run_entries[SHRINKAGE] = parameters.matching(SHRINKAGE, _ARENAS, "as in cpu:0;gpu:0")
     # Spinning threads burn whole cores between requests; others need those cores.
     session_entries = {
         "session.intra_op.allow_spinning": "0",
@@ -105,10 +107,12 @@ class _Parameters:
 
     def count(self, name: str) -> int:
         text = self._values.get(name, "0")
-        # -1 was a way to write "default" in older models.
-        if not text.removeprefix("-").isdigit() or int(text) < -1:
-            raise self._bad(name, "a whole number of threads, 0 for the default")
-        return max(0, int(text))
+        if text == "-1":  # a way to write "default" in older models
+            return 0
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > _MOST_THREADS:
+            wanted = f"a whole number of threads up to {_MOST_THREADS}, 0 for the default"
+            raise self._bad(name, wanted)
+        return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
         text = self._values.get(name, str(int(default)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.backends.model_signature import ModelSignature, ModelTensor
-from serving.backends.onnxruntime.options import SessionSettings, global_threads
+from serving.backends.onnxruntime.options import SHRINKAGE, SessionSettings, global_threads
 from serving.backends.onnxruntime.signature import datatype_of
 from serving.backends.runtimes import require
 from serving.config.signature import read_onnx_signature
@@ -137,11 +137,20 @@ def _require_provider(name: str, why: str) -> None:
         )
 
 
-def run_options(settings: SessionSettings) -> Any:
-    if not settings.run_entries:
+def run_options(settings: SessionSettings, device: int, named: int) -> Any:
+    """For the session of GPU `device`, which the config calls `named`, or of the CPU for -1."""
+    entries = dict(settings.run_entries)
+    wanted = entries.pop(SHRINKAGE, "").split(";")
+    # Of an arena that the session does not have, ONNX Runtime would refuse each run.
+    arenas = ["cpu:0"] if "cpu:0" in wanted and settings.use_mem_arena else []
+    if device >= 0 and f"gpu:{named}" in wanted:
+        arenas.append(f"gpu:{device}")
+    if arenas:
+        entries[SHRINKAGE] = ";".join(arenas)
+    if not entries:
         return None
     options = runtime().RunOptions()
-    for key, value in settings.run_entries.items():
+    for key, value in entries.items():
         options.add_run_config_entry(key, value)
     return options
 

@@ -217,6 +217,14 @@ async def test_sequence_outputs_are_refused_with_the_reason(tmp_path):
             'parameters { key: "intra_op_thread_count" value { string_value: "many" } }',
             "parameter 'intra_op_thread_count' is 'many': it must be a whole number of threads",
         ),
+        *(
+            (
+                'parameters { key: "inter_op_thread_count" '
+                f'value {{ string_value: "{number}" }} }}',
+                "it must be a whole number of threads up to 1024, 0 for the default",
+            )
+            for number in ("\u00b2", "1025", "9" * 5000)
+        ),
         (
             'parameters { key: "execution_mode" value { string_value: "2" } }',
             "parameter 'execution_mode' is '2': it must be 0 or 1",
@@ -230,6 +238,11 @@ async def test_sequence_outputs_are_refused_with_the_reason(tmp_path):
             "optimization { execution_accelerators { "
             'cpu_execution_accelerator { name: "openvino" } } }',
             "has no OpenVINOExecutionProvider",
+        ),
+        (
+            'parameters { key: "memory.enable_memory_arena_shrinkage" '
+            'value { string_value: "cpu:1" } }',
+            "is 'cpu:1': it must be as in cpu:0;gpu:0",
         ),
         ('model_operations { op_library_filename: "ops.so" }', "'ops.so' is neither in"),
         ('model_operations { op_library_filename: "../ops.so" }', "outside model directory"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from serving.backends.onnxruntime.backend import OnnxRuntimeBackend
-from serving.errors import ServingError
+from serving.errors import InvalidArgumentError, ServingError
 from tests.serving.backends import onnx_files
 from tests.serving.loading import context_of, load, outputs_of
 
@@ -37,6 +37,14 @@ def test_auto_complete_takes_the_servers_default_batch_size(tmp_path):
 
     assert config.max_batch_size == 1
     assert config.WhichOneof("scheduling_choice") is None
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "-1", "4096000000", "1e3"])
+def test_a_default_batch_size_that_cannot_be_is_named(tmp_path, number):
+    onnx_files.write_identity(tmp_path)
+
+    with pytest.raises(InvalidArgumentError, match="it must be a whole number from 0 to 999999999"):
+        completed("", tmp_path, **{"default-max-batch-size": number})
 
 
 def test_auto_complete_without_a_dynamic_first_dimension_leaves_batching_off(tmp_path):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from serving.backends.onnxruntime.session import cause
+from serving.backends.onnxruntime.options import SHRINKAGE, SessionSettings
+from serving.backends.onnxruntime.session import cause, run_options
 from serving.datatypes import BY_NAME
 from serving.errors import ErrorCode, ModelLoadError
 from tests.serving.backends import onnx_files
-from tests.serving.loading import infer, load, request_of
+from tests.serving.loading import infer, load, outputs_of, request_of
 
 GATHER = """name: "m" backend: "onnxruntime" max_batch_size: 8
 input [{ name: "X" data_type: TYPE_FP32 dims: 3 }, { name: "I" data_type: TYPE_INT64 dims: 1 }]
@@ -20,6 +21,11 @@ output { name: "Y" data_type: TYPE_FP32 dims: 1 }
 instance_group { count: 1 kind: KIND_CPU }
 dynamic_batching {}
 """
+IDENTITY = """name: "m" backend: "onnxruntime" max_batch_size: 8
+input { name: "X" data_type: TYPE_FP32 dims: 4 }
+output { name: "Y" data_type: TYPE_FP32 dims: 4 }
+"""
+SHRINK = 'parameters { key: "memory.enable_memory_arena_shrinkage" value { string_value: "%s" } }\n'
 
 
 @pytest.mark.parametrize(
@@ -108,3 +114,45 @@ async def test_what_one_caller_sent_fails_nobody_else_of_the_batch(tmp_path):
     assert answers[1].error.code is ErrorCode.INVALID_ARG
     assert [answers[i].outputs[0].array.item() for i in (0, 2)] == [5.0, 7.0]
     await model.drain_and_close()
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (SHRINK % "cpu:0;gpu:0", "memory.enable_memory_arena_shrinkage gpu:0"),
+        (
+            SHRINK % "cpu:0" + 'parameters { key: "enable_mem_arena" value { string_value: "0" } }',
+            "memory.enable_memory_arena_shrinkage cpu:0",
+        ),
+        (
+            "optimization { execution_accelerators { "
+            'gpu_execution_accelerator [{ name: "tensorrt" }, { name: "cuda" }] } }',
+            "accelerator tensorrt, accelerator cuda",
+        ),
+    ],
+)
+async def test_what_is_asked_of_devices_without_an_instance_is_logged_and_requests_go_on(
+    tmp_path, caplog, extra, words
+):
+    """ORT-04, ORT-17: no caller hears of it, and no accelerator is passed over in silence."""
+    onnx_files.write_identity(tmp_path)
+    model = await load(IDENTITY + extra, tmp_path)
+
+    answer = await outputs_of(model, {"X": np.ones((1, 4), np.float32)})
+
+    np.testing.assert_array_equal(answer["Y"], [[1, 1, 1, 1]])
+    assert f"the config asks for {words}, and no instance runs on such a device" in caplog.text
+    await model.drain_and_close()
+
+
+@pytest.mark.parametrize(
+    ("device", "named", "wanted"),
+    [(-1, -1, "cpu:0"), (0, 0, "cpu:0;gpu:0"), (1, 1, "cpu:0"), (0, 2, "cpu:0;gpu:0")],
+)
+def test_each_session_shrinks_the_arenas_that_it_has(device, named, wanted):
+    """ORT-04. A process of an instance's own counts its GPU as number 0."""
+    settings = SessionSettings(run_entries={SHRINKAGE: "cpu:0;gpu:0;gpu:2"})
+
+    options = run_options(settings, device, named)
+
+    assert options.get_run_config_entry(SHRINKAGE) == wanted

@@ -69,7 +69,9 @@ def test_numbers_of_threads_are_read():
         ({"INFERENCE_MODE": "maybe"}, "'INFERENCE_MODE' is 'maybe': it must be true or false"),
         ({"DISABLE_CUDNN": ""}, "'DISABLE_CUDNN' is '': it must be true or false"),
         ({"CACHE_CLEANING_ENABLED": "2"}, "'CACHE_CLEANING_ENABLED' is '2'"),
-        ({"INTRA_OP_THREAD_COUNT": "-1"}, "must be a whole number of threads, 0 to 9999"),
+        ({"INTRA_OP_THREAD_COUNT": "-1"}, "must be a whole number of threads, 0 to 1024"),
+        ({"INTRA_OP_THREAD_COUNT": "1025"}, "must be a whole number of threads, 0 to 1024"),
+        ({"INTRA_OP_THREAD_COUNT": "9" * 5000}, "must be a whole number of threads, 0 to 1024"),
         ({"INTER_OP_THREAD_COUNT": "two"}, "0 for the number of cores"),
     ],
 )
