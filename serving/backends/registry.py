@@ -106,7 +106,7 @@ class BackendRegistry:
     def _files(self) -> dict[str, Path]:
         """Of the backend directory; without libraries that are for another server."""
         return {
-            name: path
+            name: path.absolute()
             for name, path in search.files_in(self.backend_directory).items()
             if path.suffix != ".so" or _is_for_us(name, path, path.stat().st_mtime_ns)
         }
@@ -125,7 +125,7 @@ class BackendRegistry:
             for path in search.find_files(wanted, self.backend_directory):
                 try:
                     self._check_allowed(name, path)
-                    return self._kept(name, str(path))
+                    return self._kept(name, str(path.absolute()))
                 except UnsupportedError as error:
                     logger.warning("%s", error.message)
                     refusal = refusal or error

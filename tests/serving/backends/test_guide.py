@@ -19,10 +19,12 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def served(tmp_path: Path):
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Started in the reader's folder, with paths that begin there, as the page writes them."""
+    monkeypatch.chdir(tmp_path)
     (code,), (config,) = blocks("python"), blocks("protobuf")
     assert len([line for line in code.splitlines() if line.strip()]) <= 40
-    folder, model = tmp_path / "backends" / "scale", tmp_path / "models" / "tripled"
+    folder, model = Path("backends/scale"), Path("models/tripled")
     (model / "1").mkdir(parents=True)
     folder.mkdir(parents=True)
     (folder / "conch_scale.py").write_text(code)
