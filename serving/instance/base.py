@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from serving.backends.base import ExecutionTimes
-from serving.errors import ServingError
+from serving.errors import CancelledError, ServingError
 from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
 
@@ -103,6 +103,12 @@ class InstanceHost(Protocol):
 
         False when the work itself cannot be ended and goes on, in a thread, with nobody waiting.
         """
+
+
+def cancelled_in_queue(model_name: str) -> CancelledError:
+    return CancelledError(
+        f"the request to model '{model_name}' was cancelled while it waited in the queue"
+    )
 
 
 def deliver(request: InferenceRequest, response: InferenceResponse) -> None:

@@ -12,7 +12,7 @@ BURST_NS = 200_000
 MAX_BATCHES = 32
 AHEAD_NS = 10_000_000
 """Behind a longer run nothing waits at the instance: a moment between two costs little there, and
-what waits in the queue can still be cancelled."""
+what is cancelled in the queue is not executed."""
 
 
 class BurstLimit:

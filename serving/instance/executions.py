@@ -28,6 +28,16 @@ class Burst:
     done: Done
     """Called for each."""
 
+    @property
+    def requests(self) -> list[InferenceRequest]:
+        return [request for batch in self.batches for request in batch.requests]
+
+    def stamp_failed(self) -> None:
+        """It ends now, whatever came of it."""
+        for batch in self.batches:
+            batch.times.compute_end_ns = time.monotonic_ns()
+            batch.stamp_requests()
+
 
 class Executions:
     def __init__(self) -> None:
@@ -50,8 +60,7 @@ class Executions:
     @property
     def running(self) -> set[InferenceRequest]:
         """The requests of the burst that is executed."""
-        batches = self.bursts[0].batches if self.bursts else ()
-        return {request for batch in batches for request in batch.requests}
+        return set(self.bursts[0].requests) if self.bursts else set()
 
     def stamp(self, ended: Sequence[wire.BatchDone]) -> Burst | None:
         """The burst that this ends, its batches with the times at which they were executed.
@@ -79,7 +88,10 @@ class Executions:
         self._ended_ns = last.end_ns
         return burst
 
-    def take_all(self) -> list[Burst]:
-        taken = list(self.bursts)
-        self.bursts.clear()
-        return taken
+    @property
+    def waiting(self) -> list[Burst]:
+        """What has not begun."""
+        return list(self.bursts)[1:]
+
+    def has_waiting(self, request: InferenceRequest) -> bool:
+        return any(request in burst.requests for burst in self.waiting)

@@ -32,7 +32,7 @@ class InstancePool:
         self._idle = deque(self.hosts)
         self._busy: set[InstanceHost] = set()
         self._kept: set[InstanceHost] = set()
-        self._ahead: InstanceHost | None = None
+        self.ahead: InstanceHost | None = None
         """Has one more batch behind the one that it executes."""
         self.turns = turns
         """None where no rate limiter is on."""
@@ -181,7 +181,7 @@ class InstancePool:
         executes might wait for the very request that was put behind it.
         """
         return (
-            self._ahead is None
+            self.ahead is None
             and len(self.hosts) == 1
             and self.turns is None
             and self.hosts[0] in self._busy
@@ -194,8 +194,8 @@ class InstancePool:
         """
         if not self.takes_ahead:
             return None
-        self._ahead = self.hosts[0]
-        return self._ahead
+        self.ahead = self.hosts[0]
+        return self.ahead
 
     def _acquire_in_turn(self, turns: Turns) -> InstanceHost | None:
         host = turns.start_one_of([host for host in self._idle if host.is_ready])
@@ -235,8 +235,8 @@ class InstancePool:
             self._leave(host)
 
     def release(self, host: InstanceHost) -> None:
-        if host is self._ahead:
-            self._ahead = None
+        if host is self.ahead:
+            self.ahead = None
             return
         self._busy.discard(host)
         if self.turns is not None:

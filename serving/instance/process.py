@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 from serving.backends.base import ModelContext, Placement
 from serving.clock import TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
-from serving.instance.base import Batch, deliver, finish
+from serving.instance.base import Batch, cancelled_in_queue, deliver, finish
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
 from serving.instance.executions import Burst, Done, Executions
@@ -117,12 +116,14 @@ class ProcessHost:
 
     @property
     def takes_ahead(self) -> bool:
-        executions = self._executions
+        executions, link = self._executions, self._link
         return (
             len(executions.bursts) == 1
             and executions.limit.goes_ahead
             and self.is_ready
             and not self._context.spec.is_decoupled
+            # Else a call that comes back here, and is refused as a dead-lock, would be executed.
+            and not (link and link.desk.open_calls)
         )
 
     def execute(self, batch: Batch, done: Done) -> None:
@@ -134,7 +135,7 @@ class ProcessHost:
         if self._state is not _State.READY or self._link is None:
             # Never from inside of execute: the caller is in the middle of handing out work.
             error = UnavailableError(f"{self._where} is not healthy: {self._reason}")
-            asyncio.get_running_loop().call_soon(self._fail_unsent, burst, error)
+            asyncio.get_running_loop().call_soon(self._fail, [burst], burst.requests, error)
             return
         numbered, sizes = [], []
         for batch in batches:
@@ -149,7 +150,7 @@ class ProcessHost:
         except ServingError as error:
             for batch in batches:
                 self._running.take(batch)
-            asyncio.get_running_loop().call_soon(self._fail_unsent, burst, error)
+            asyncio.get_running_loop().call_soon(self._fail, [burst], burst.requests, error)
 
     async def stop(self) -> None:
         """Finish the batch that runs, finalize the model, end the process.
@@ -322,6 +323,10 @@ class ProcessHost:
         if number is not None and self._link is not None:
             self._link.cancel(number)
             self._link.desk.caller_cancelled(number)
+            if self._executions.has_waiting(request):
+                # At once, as from a queue: what runs may take for ever. A later answer is dropped.
+                deliver(request, request.error_response(cancelled_in_queue(request.model_name)))
+                request.deliver = None
 
     def _end_overdue(self) -> None:
         """The execution takes longer than it may: only the end of the process ends it."""
@@ -373,7 +378,7 @@ class ProcessHost:
 
     def _give_back_waiting(self) -> None:
         """What has not begun may go to the next process."""
-        for burst in list(self._executions.bursts)[1:]:
+        for burst in self._executions.waiting:
             for batch in burst.batches:
                 self._running.take(batch)
                 batch.is_returned = True
@@ -382,18 +387,11 @@ class ProcessHost:
     def _fail_running(self, error: ServingError) -> None:
         self._fail(list(self._executions.bursts), self._running.take_all(), error)
 
-    def _fail_unsent(self, burst: Burst, error: ServingError) -> None:
-        """It has never reached the process."""
-        requests = [request for batch in burst.batches for request in batch.requests]
-        self._fail([burst], requests, error)
-
     def _fail(
         self, bursts: Sequence[Burst], requests: Sequence[InferenceRequest], error: ServingError
     ) -> None:
         for burst in bursts:
-            for batch in burst.batches:
-                batch.times.compute_end_ns = time.monotonic_ns()
-                batch.stamp_requests()
+            burst.stamp_failed()
             self._finish(burst)
         for request in requests:
             deliver(request, request.error_response(error))

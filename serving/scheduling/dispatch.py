@@ -13,12 +13,11 @@ from functools import partial
 from serving.clock import Clock
 from serving.errors import (
     BackendError,
-    CancelledError,
     QueueRejectedError,
     ServingError,
     UnavailableError,
 )
-from serving.instance.base import Batch, InstanceHost
+from serving.instance.base import Batch, InstanceHost, cancelled_in_queue
 from serving.instance.pool import InstancePool
 from serving.request import InferenceRequest
 from serving.scheduling.queue import RequestQueue
@@ -40,6 +39,8 @@ class DispatchingScheduler(ABC):
         self._on_executed = on_executed
         self._queue = RequestQueue(model_name) if queue is None else queue
         self._executing = 0
+        self._ahead_count = 0
+        """Requests in the batch that went ahead last."""
         self._is_stopping = False
         self._stop_waiters: list[asyncio.Future[None]] = []
         pool.on_idle = self._on_instance_change
@@ -53,7 +54,8 @@ class DispatchingScheduler(ABC):
 
     @property
     def queued_count(self) -> int:
-        return len(self._queue)
+        """Also those at an instance, behind what that executes."""
+        return len(self._queue) + (0 if self._pool.ahead is None else self._ahead_count)
 
     @property
     def inflight_count(self) -> int:
@@ -113,6 +115,8 @@ class DispatchingScheduler(ABC):
 
     def _dispatch(self, host: InstanceHost, batch: Batch) -> None:
         self._start(batch)
+        if host is self._pool.ahead:
+            self._ahead_count = len(batch.requests)
         host.execute(batch, partial(self._executed, host))
 
     def _dispatch_burst(self, host: InstanceHost, batches: Sequence[Batch]) -> None:
@@ -161,7 +165,7 @@ class DispatchingScheduler(ABC):
         if self._pool.has_failed:
             self._answer(request, self._all_failed())
         elif request.is_cancelled:
-            self._answer(request, self._cancelled())
+            self._answer(request, cancelled_in_queue(self._model_name))
         else:
             self._queue.put_back(request)
             request.on_cancel = self._cancel_queued
@@ -195,9 +199,4 @@ class DispatchingScheduler(ABC):
         if request not in self._queue:
             return  # it has left just now, and its answer is on the way
         self._queue.remove(request)
-        self._answer(request, self._cancelled())
-
-    def _cancelled(self) -> CancelledError:
-        return CancelledError(
-            f"the request to model '{self._model_name}' was cancelled while it waited in the queue"
-        )
+        self._answer(request, cancelled_in_queue(self._model_name))

@@ -43,6 +43,23 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", number)]))
         return answers
 """
+# Looks whether it is cancelled, for so many seconds; answers how many were, when they began.
+LOOKS = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    cancelled = 0
+    def execute(self, requests):
+        for request in requests:
+            self.cancelled += request.is_cancelled()
+            wanted = request.inputs()[0].as_numpy()
+            end = time.monotonic() + wanted[0]
+            while time.monotonic() < end:
+                time.sleep(0.001)
+                request.is_cancelled()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", wanted * 0 + self.cancelled)])]
+"""
 BRIEF_S = 0.002
 
 
@@ -71,11 +88,11 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(tmp_path: Path, **limits: float) -> AsyncIterator[Asking]:
+async def asking(tmp_path: Path, source: str = SLEEPS, **limits: float) -> AsyncIterator[Asking]:
     """It is known how long the model takes."""
     restart = RestartPolicy(initial_delay_s=0.01)
     all_limits = ProcessLimits(initialize_s=20.0, restart=restart, **limits)
-    async with hosted(context_for(tmp_path, SLEEPS), limits=all_limits) as host:
+    async with hosted(context_for(tmp_path, source), limits=all_limits) as host:
         made = Asking(host)
         for _ in range(2):
             await made.send(BRIEF_S)
@@ -152,6 +169,49 @@ async def test_a_stop_waits_for_both(tmp_path: Path):
         assert all(answer.done() and answer.result().error is None for answer in answers)
 
 
+async def test_who_waits_behind_a_long_run_can_be_cancelled_at_once(tmp_path: Path):
+    async with asking(tmp_path) as model:
+        running, waiting = model.send(0.3), model.send(BRIEF_S)
+        assert model.is_ahead
+
+        model.requests[-1].cancel()
+        error = (await waiting).error
+        assert not running.done()
+        later = model.send(BRIEF_S)
+        for answer in (running, later):
+            output(await answer)
+
+        assert error is not None
+        assert "cancelled while it waited in the queue" in error.message
+        assert (len(model.host._running), model.scheduler.inflight_count) == (0, 0)
+
+
+async def test_who_was_cancelled_is_not_executed_after_the_death_of_the_process(tmp_path: Path):
+    async with asking(tmp_path) as model:
+        dying, waiting, queued = model.send(-0.05), model.send(60.0), model.send(BRIEF_S)
+        assert model.is_ahead
+
+        model.requests[-2].cancel()
+        assert (await waiting).error is not None
+        assert (await dying).error is not None
+        output(await queued)
+
+        assert model.scheduler.inflight_count == 0
+
+
+async def test_the_model_hears_of_what_was_cancelled_before_it_began(tmp_path: Path):
+    async with asking(tmp_path, LOOKS) as model:
+        running, waiting = model.send(0.1), model.send(BRIEF_S)
+        assert model.is_ahead
+
+        model.requests[-1].cancel()
+        await running
+        last = await model.send(BRIEF_S)
+
+        assert (await waiting).error is not None
+        assert output(last).item() == 1
+
+
 async def test_a_thread_takes_one_ahead_too_and_answers_in_order():
     pause = threading.Event()
     host = host_of(Scripted(lambda requests: pause.wait(BRIEF_S) or ok(requests[0])))
@@ -172,6 +232,37 @@ async def test_a_thread_takes_one_ahead_too_and_answers_in_order():
     await host.stop()
 
     assert order == ["a", "b", "c"]
+
+
+async def test_who_waits_behind_a_thread_that_hangs_can_be_cancelled_at_once():
+    hangs = threading.Event()
+
+    def behave(requests: list[InferenceRequest]) -> None:
+        if requests[0].id == "b":
+            hangs.wait(30)
+        else:
+            threading.Event().wait(BRIEF_S)
+        ok(requests[0])
+
+    host = host_of(Scripted(behave))
+    await host.start()
+    answers: list[tuple[str, str]] = []
+    made = []
+    for name in "abc":
+        item = InferenceRequest("m", id=name)
+        item.deliver = lambda r, got: answers.append((r.id, got.error.message if got.error else ""))
+        made.append(item)
+        host.execute(Batch([item], 1), lambda batch: None)
+        if name == "a":
+            await wait_until(lambda: bool(answers))
+
+    made[2].cancel()
+    assert answers[1:] == [
+        ("c", "the request to model 'm' was cancelled while it waited in the queue")
+    ]
+    hangs.set()
+    await host.stop()
+    assert [name for name, _ in answers] == ["a", "c", "b"]
 
 
 async def test_what_waited_behind_the_loss_of_a_thread_is_not_executed():

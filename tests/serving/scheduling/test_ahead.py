@@ -24,7 +24,7 @@ def test_one_request_waits_at_the_instance_and_the_others_in_the_queue():
     assert host.waiting is not None
 
     assert [item.id for item in host.waiting.requests] == ["b"]
-    assert (sched.scheduler.queued_count, sched.scheduler.inflight_count) == (2, 4)
+    assert (sched.scheduler.queued_count, sched.scheduler.inflight_count) == (3, 4)
     for _ in range(4):
         host.finish()
     assert sched.executed() == [["a"], ["b"], ["c"], ["d"]]

@@ -61,6 +61,25 @@ async def test_pb_045_a_circle_of_models_is_refused_instead_of_waiting_for_ever(
             await asyncio.wait_for(ask_server(server, "a"), 10)
 
 
+async def test_pb_045_a_refused_call_of_the_caller_itself_is_not_executed(tmp_path: Path):
+    """Not even where the next request may wait at the instance, behind the caller."""
+    body = """
+import time
+pb_utils.count = getattr(pb_utils, "count", 0) + 1
+time.sleep(0.002)
+if value_in(requests[0])[0] == 1:
+    value_of(call("m", 0.0).exec())
+return [array_ok(np.array([pb_utils.count], np.float32))]
+"""
+    async with served(tmp_path, {"m": source_of(body)}) as server:
+        for count in (1, 2):
+            assert await ask_server(server, "m", 0.0) == [count]
+        with pytest.raises(ServingError, match="which could never answer"):
+            await asyncio.wait_for(ask_server(server, "m", 1.0), 10)
+
+        assert await ask_server(server, "m", 0.0) == [4]
+
+
 async def test_pb_045_a_circle_through_an_ensemble_is_refused_as_well(tmp_path: Path):
     body = "return [array_ok(value_of(call('{}', value_in(r)).exec())) for r in requests]"
     (tmp_path / "e/1").mkdir(parents=True)
