@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from console.core import workers
+from console.core.parameter_keys import keys_by_name
 from serving.config.backend_files import ENSEMBLE, MODEL_FILES
 from serving.config.schema import MODEL_CONFIG, FieldInfo, MessageInfo
 
@@ -14,15 +15,16 @@ _PLATFORMS = frozenset(item.platform for item in MODEL_FILES if item.platform) |
 
 
 def completion_schema() -> dict[str, Any]:
-    """The messages of ModelConfig and their fields, for completion in the editor; the names of
-    backends are those that the workers have now.
+    """The messages of ModelConfig and their fields, for completion in the editor, and the keys of
+    parameters by backend; the names of backends are those that the workers have now.
     """
     fixed = _of_messages()
     root = fixed["messages"][fixed["root"]]
     there = {item.name for worker in workers.known()[0] for item in worker.backends}
     named = {"backend": there or _BACKENDS, "platform": _PLATFORMS}
     fields = root | {name: root[name] | {"values": sorted(named[name])} for name in named}
-    return fixed | {"messages": fixed["messages"] | {fixed["root"]: fields}}
+    messages = fixed["messages"] | {fixed["root"]: fields}
+    return fixed | {"messages": messages, "parameters": keys_by_name()}
 
 
 @lru_cache(maxsize=1)

@@ -1,5 +1,6 @@
 // Field and enum names at the cursor, from the schema of the message that encloses it.
-// schema: {root, messages: {type: {field: {kind, message, values, is_repeated, is_map}}}}.
+// schema: {root, messages: {type: {field: {kind, message, values, is_repeated}}}, parameters}, where
+// `parameters` has the keys that each backend or platform reads, and under "" those of every one.
 
 // The names of the fields whose braces are open at the end of `text`, outermost first; null marks
 // an element of a list that has no name of its own.
@@ -43,10 +44,24 @@ function openText(text) {
   return /([A-Za-z_]\w*)\s*:\s*\[?\s*(?:(?:"[^"]*"|'[^']*')\s*,\s*)*["'][^"']*$/.exec(line)?.[1] ?? "";
 }
 
-export function completionsAt(schema, text) {
+// The keys of `parameters { key: … }` that the backend of the config reads.
+function parameterKeys(schema, whole) {
+  const named = [...whole.matchAll(/^[^#\n]*?\b(?:backend|platform)\s*:\s*["']([^"'\n]+)/gm)].map((match) => match[1]);
+  const known = named.find((name) => Object.hasOwn(schema.parameters, name));
+  return schema.parameters[known ?? ""];
+}
+
+function fieldsAt(schema, text, whole) {
   const message = messageAt(schema, text);
-  if (!message) return [];
-  const fields = schema.messages[message] ?? {};
+  const fields = message && (schema.messages[message] ?? {});
+  if (!fields?.key || !schema.parameters || enclosingFields(text).join() !== "parameters") return fields;
+  return { ...fields, key: { ...fields.key, values: parameterKeys(schema, whole) } };
+}
+
+// `text` ends at the cursor; `whole` is all there is.
+export function completionsAt(schema, text, whole = text) {
+  const fields = fieldsAt(schema, text, whole);
+  if (!fields) return [];
   const name = openText(text);
   if (name !== null) return valuesOf(fields[name] ?? {});
   const value = /([A-Za-z_]\w*)\s*:\s*\[?\s*(?:[\w-]+\s*,\s*)*\w*$/.exec(text);
@@ -66,11 +81,11 @@ function valuesOf(field, quote = "") {
 
 export function completer(schema) {
   return {
-    identifierRegexps: [/\w/],
+    identifierRegexps: [/[\w.]/],
     getCompletions(editor, session, position, prefix, callback) {
       const lines = session.getLines(0, position.row);
       const last = lines[position.row].slice(0, position.column - prefix.length);
-      callback(null, completionsAt(schema, [...lines.slice(0, position.row), last].join("\n")));
+      callback(null, completionsAt(schema, [...lines.slice(0, position.row), last].join("\n"), session.getValue()));
     },
   };
 }

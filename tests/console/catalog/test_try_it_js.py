@@ -259,3 +259,39 @@ def test_completion_knows_which_message_the_cursor_is_in(
     )
 
     assert found == captions
+
+
+TEXT = {"kind": "string", "message": None, "values": [], "is_repeated": False}
+WITH_PARAMETERS = {
+    "root": "Config",
+    "messages": {
+        "Config": {"parameters": {"kind": "message", "message": "Entry", "is_repeated": True}},
+        "Entry": {"key": TEXT, "value": {"kind": "message", "message": "Value"}},
+        "Value": {"string_value": TEXT},
+    },
+    "parameters": {"": ["isolation"], "fil": ["nthread"], "libtorch": ["INFERENCE_MODE"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "captions"),
+    [
+        ('backend: "fil"\nparameters { key: "', '" }', ["nthread"]),
+        ('parameters { key: "', '" }\nbackend: "fil"', ["nthread"]),
+        ('platform: "libtorch" parameters [ { key: ', "", ["INFERENCE_MODE"]),
+        ('# backend: "fil"\nparameters { key: "', "", ["isolation"]),
+        ('backend: "mine"\nparameters { key: "', "", ["isolation"]),
+        ('backend: "fil"\nparameters { key: "x" value { string_value: "', "", []),
+        ('backend: "fil"\nparameters { ', "", ["key", "value"]),
+    ],
+)
+def test_completion_knows_the_parameters_of_the_backend(
+    modules: Modules, before: str, after: str, captions: list[str]
+) -> None:
+    found = modules.run(
+        "config_editor/completion.js",
+        "m.completionsAt(given[0], given[1], given[1] + given[2]).map((item) => item.caption)",
+        [WITH_PARAMETERS, before, after],
+    )
+
+    assert found == captions
