@@ -33,6 +33,7 @@ from serving.backends.dali.pipeline import (
     Samples,
     Settings,
     cause_of,
+    external_sources,
     release_unused_memory,
 )
 from serving.backends.model_place import model_path
@@ -56,6 +57,7 @@ _SOURCE = "dali.py"
 _THREADS = "num_threads"
 _RELEASE = "release_after_unload"
 _SERIALIZE_S = 120.0
+_NOT_CARRIED = ("BYTES", "BF16")
 
 
 class DaliBackend(Backend):
@@ -74,6 +76,7 @@ class DaliBackend(Backend):
                 f"model '{spec.name}': a serialized pipeline does not tell names and shapes: list "
                 "each external source under `input` by its name, and the outputs in order"
             )
+        _check_tensors(spec)
         return _DaliModel(context, _serialized(context), _threads(spec))
 
 
@@ -98,6 +101,7 @@ class _DaliModel(LoadedModel):
                 f"{cause_of(error)}"
             ) from error
         _check(self._context.spec, pipeline)
+        _check_sources(self._context.spec, self._serialized)
         return _DaliInstance(self._context, pipeline)
 
     def unload(self) -> None:
@@ -189,6 +193,31 @@ def _together(arrays: list[Array]) -> Samples:
     return [row for array in arrays for row in array]
 
 
+def _check_tensors(spec: ModelSpec) -> None:
+    """Raises: UnsupportedError for what DALI does not carry."""
+    for tensor in (*spec.backend_inputs.values(), *spec.backend_outputs.values()):
+        if tensor.datatype.name in _NOT_CARRIED:
+            raise UnsupportedError(
+                f"'{tensor.name}' of model '{spec.name}' is {tensor.datatype.config_name}: DALI "
+                "takes and gives numbers that NumPy knows; send texts and files as TYPE_UINT8"
+            )
+        if tensor.is_optional:
+            raise UnsupportedError(
+                f"input '{tensor.name}' of model '{spec.name}' is optional, and DALI runs no "
+                "pipeline that is not fed wholly: remove `optional`"
+            )
+
+
+def _check_sources(spec: ModelSpec, serialized: bytes) -> None:
+    """Raises: ModelLoadError for a source that would wait for ever."""
+    for name in external_sources(serialized):
+        if name not in spec.backend_inputs:
+            raise ModelLoadError(
+                f"model '{spec.name}': its pipeline has an external source '{name}', and the "
+                f'config has no such input: list it under `input` as name: "{name}"'
+            )
+
+
 def _check(spec: ModelSpec, pipeline: Pipeline) -> None:
     """Raises: ModelLoadError where config and pipeline differ."""
     for name in spec.backend_inputs:
@@ -240,8 +269,9 @@ def _serialized(context: ModelContext) -> bytes:
             ) from error
         if done.returncode or not target.is_file():
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            ended = f"the process {child_program.describe_exit(done.returncode)}"
             raise ModelLoadError(
                 f"model '{context.spec.name}': {context.version}/{_SOURCE} could not be "
-                f"serialized: {lines[-1] if lines else f'exit status {done.returncode}'}"
+                f"serialized: {lines[-1] if lines and done.returncode > 0 else ended}"
             )
         return target.read_bytes()

@@ -14,13 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.backends.runtimes import require
+from serving.config.wire import WireError, fields
 
 Array = NDArray[np.generic]
 Samples = Array | list[Array]
 """An array whose first axis counts the samples; a list where they differ in shape."""
 _CAUSE = re.compile(r"encountered:\s*(.*?)\s*(?:Current pipeline object|$)", re.S)
+_PLACE = re.compile(r"\s*C\+\+ context: \[.*?\]")
 _OPERATOR = re.compile(r"operator `nvidia\.dali\.([\w.]+)`")
 _MAX_CAUSE_CHARACTERS = 300
+# Of the protobuf message that a serialized pipeline is, and of the operators in it.
+_OPERATORS, _KIND, _INSTANCE_NAME = 5, 1, 5
+_EXTERNAL_SOURCE = b"ExternalSource"
 
 
 def dali() -> Any:
@@ -89,9 +94,28 @@ def cause_of(error: Exception) -> str:
     """Operator and reason out of DALI's report, which shows the pipeline's source as well."""
     text = str(error)
     found = _CAUSE.search(text)
-    reason = " ".join((found[1] if found else text).split())[:_MAX_CAUSE_CHARACTERS]
+    reason = _PLACE.sub("", found[1] if found else text)
+    reason = " ".join(reason.split())[:_MAX_CAUSE_CHARACTERS]
     operator = _OPERATOR.search(text)
     return f"{operator[1]}: {reason}" if operator else reason
+
+
+def external_sources(serialized: bytes) -> list[str]:
+    """Names of what a pipeline must be fed with; those that can be found in its file."""
+    names = []
+    try:
+        for item in fields(serialized, 0, len(serialized)):
+            if item.number == _OPERATORS and item.has_length:
+                told = {
+                    part.number: serialized[part.value : part.end]
+                    for part in fields(serialized, item.value, item.end)
+                    if part.has_length
+                }
+                if told.get(_KIND) == _EXTERNAL_SOURCE and _INSTANCE_NAME in told:
+                    names.append(told[_INSTANCE_NAME].decode("utf-8", "replace"))
+    except WireError:
+        return []  # DALI says better what is wrong with it
+    return names
 
 
 def _samples(output: Any) -> Samples:

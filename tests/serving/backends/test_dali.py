@@ -40,6 +40,8 @@ SCALE_CONFIG = """backend: "dali" max_batch_size: 8
 input { name: "IN" data_type: TYPE_FP32 dims: [-1] }
 output { name: "OUT" data_type: TYPE_FP32 dims: [-1] }
 """
+SUM = SCALE.replace("* 2.0", '+ fn.external_source(name="B", device="cpu")')
+SUM_CONFIG = f'name: "m" {SCALE_CONFIG}'
 DECODE_CONFIG = """name: "m" backend: "dali" max_batch_size: 4
 input { name: "ENCODED" data_type: TYPE_UINT8 dims: [-1] allow_ragged_batch: true }
 output [{ name: "SMALL" data_type: TYPE_UINT8 dims: [6, 8, 3] },
@@ -121,6 +123,15 @@ async def test_samples_of_one_request_must_come_out_alike(tmp_path):
     [
         (DECODE_CONFIG.replace("ENCODED", "OTHER"), DECODE, "no external source named 'OTHER'"),
         (DECODE_CONFIG, SCALE.replace('"IN"', '"ENCODED"'), r"has 1 output\(s\), the config lists"),
+        (SUM_CONFIG, SUM, "has an external source 'B', and the config has no such input"),
+        (
+            SUM_CONFIG.replace("dims: [-1] }", "dims: [-1] optional: true }", 1),
+            SCALE,
+            "'IN' of model 'm' is optional",
+        ),
+        (SUM_CONFIG.replace("TYPE_FP32", "TYPE_STRING"), SCALE, "'IN' of model 'm' is TYPE_STRING"),
+        (SUM_CONFIG.replace("TYPE_FP32", "TYPE_BF16"), SCALE, "'IN' of model 'm' is TYPE_BF16"),
+        (DECODE_CONFIG, "import os; os.abort()", "the process was killed by signal SIGABRT"),
         (DECODE_CONFIG, "x = 1", "must mark one pipeline with @autoserialize, found 0"),
         (DECODE_CONFIG, "raise RuntimeError('not today')", "RuntimeError: not today"),
         (DECODE_CONFIG + 'default_model_filename: "p"', DECODE, "unable to find '1/p'"),
