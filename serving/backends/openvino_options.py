@@ -15,6 +15,7 @@ from serving.errors import InvalidArgumentError
 
 _PRECISIONS = ("f32", "f16", "bf16", "dynamic")
 _HINTS = ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT")
+_LARGEST = 2**31 - 1
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -57,12 +58,12 @@ def _properties(values: Mapping[str, str]) -> dict[str, str]:
     properties = {"INFERENCE_PRECISION_HINT": precision}
     for name in ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS"):
         if name in values:
-            if not values[name].strip().isdecimal():
+            if not _is_count(values[name].strip()):
                 raise _bad(values, name, "a whole number of threads, 0 for every core")
             properties[name] = values[name].strip()
     if "NUM_STREAMS" in values:
         streams = values["NUM_STREAMS"].strip().upper()
-        if streams not in ("AUTO", "NUMA") and not (streams.isdecimal() and int(streams)):
+        if streams not in ("AUTO", "NUMA") and not (_is_count(streams) and int(streams)):
             raise _bad(values, "NUM_STREAMS", "AUTO, NUMA or a whole number above 0")
         properties["NUM_STREAMS"] = streams
     if "PERFORMANCE_HINT" in values:
@@ -86,6 +87,10 @@ def _extensions(context: ModelContext) -> tuple[Path, ...]:
             f"in the folder of model '{context.spec.name}'"
         )
     return (found,)
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and int(text) <= _LARGEST
 
 
 def _flag(values: Mapping[str, str], name: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ _GRAPHDEF = "tensorflow_graphdef"
 _FILES = {"tensorflow_savedmodel": "model.savedmodel", _GRAPHDEF: "model.graphdef"}
 _NODE = re.compile(r"\{\{.*?\}\}\s*")
 """Where in the graph an error arose: {{function_node ...}}{{node x}}."""
+_MOST_NAMES = 10
 _NO_GPU = -1
 _NO_PLACE = -2
 """Of KIND_MODEL: the graph says itself where its operations run."""
@@ -331,10 +332,22 @@ def _tensor_named(graph: Any, name: str, path: Path) -> Any:
     try:
         return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
     except (KeyError, ValueError) as error:
-        nodes = [item.name for item in graph.get_operations() if item.type == "Placeholder"]
         raise InvalidArgumentError(
-            f"{path.name} has no node '{name}'; its placeholders are {', '.join(nodes) or 'none'}"
+            f"{path.name} has no node '{name}'; its placeholders are "
+            f"{_listed(item for item in graph.get_operations() if item.type == 'Placeholder')}, "
+            f"its ends {_listed(filter(_is_end, graph.get_operations()))}"
         ) from error
+
+
+def _is_end(operation: Any) -> bool:
+    """Whether no other operation of the graph takes its outputs."""
+    return bool(operation.outputs) and not any(item.consumers() for item in operation.outputs)
+
+
+def _listed(operations: Iterable[Any]) -> str:
+    names = [item.name for item in operations]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (", ".join(names[:_MOST_NAMES]) or "none") + more
 
 
 def _described(name: str, tensor: Any) -> ModelTensor:

@@ -17,6 +17,7 @@ from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
 
 DEFAULT_TAG = "serve"
+_MOST = 1024
 _TRUE = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
@@ -79,8 +80,9 @@ def _init_operations(context: ModelContext) -> tuple[str, ...]:
 
 def _count(values: Mapping[str, str], name: str, default: int) -> int:
     text = values.get(name, str(default)).strip()
-    if not text.isdecimal():
-        raise _bad(values, name, "a whole number, 0 or more")
+    # More threads than the machine can start end the process.
+    if not text.isdecimal() or int(text) > _MOST:
+        raise _bad(values, name, f"a whole number, 0 to {_MOST}")
     return int(text)
 
 

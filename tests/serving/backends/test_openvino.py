@@ -153,6 +153,7 @@ async def test_instances_share_the_compiled_model_and_have_a_request_each(tmp_pa
     ("text", "words"),
     [
         (parameter("INFERENCE_NUM_THREADS", "-1"), "'INFERENCE_NUM_THREADS' is '-1': it must be a"),
+        (parameter("NUM_STREAMS", "9999999999"), "it must be AUTO, NUMA or a whole number"),
         (parameter("NUM_STREAMS", "many"), "'NUM_STREAMS' is 'many': it must be AUTO, NUMA or a"),
         (parameter("PERFORMANCE_HINT", "fast"), "it must be one of LATENCY, THROUGHPUT"),
         (parameter("ENABLE_BATCH_PADDING", "maybe"), "it must be YES or NO"),

@@ -203,7 +203,10 @@ async def test_a_graph_may_be_placed_on_the_device_of_the_instance(saved):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (GRAPH.replace('"B"', '"C"'), "has no node 'C'; its placeholders are A, B"),
+        (
+            GRAPH.replace('"B"', '"C"'),
+            "has no node 'C'; its placeholders are A, B, its ends SUM, D",
+        ),
         (GRAPH.replace("FP32", "INT32"), "is TYPE_FP32 in the model file, but data_type is TYPE_I"),
         (GRAPH.replace("[-1]", "[-1, 2]"), "the config makes it [-1, -1, 2]"),
     ],

@@ -61,6 +61,7 @@ def test_every_parameter_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
+        ("TF_NUM_INTER_THREADS", "9999999999", "it must be a whole number, 0 to 1024"),
         ("TF_NUM_INTRA_THREADS", "-1", "'TF_NUM_INTRA_THREADS' is '-1': it must be a whole number"),
         ("TF_USE_PER_SESSION_THREADS", "maybe", "it must be true or false"),
         ("TF_INIT_OPS_FILE", "none.json", "there is no such file in version folder 1"),
