@@ -7,6 +7,7 @@ Blocks; progress is told from threads of the builder. Source: spec TRT-01, TRT-0
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ PRECISIONS = ("model", "fp32", "fp16", "bf16", "int8")
 """model: as the ONNX file says. fp32: without TF32 besides. The others let the builder go lower."""
 _FLAGS = {"fp16": "FP16", "bf16": "BF16", "int8": "INT8"}
 CURRENT = "current"
+_SAID = re.compile(r'&& "([^"]+)"')
+_CONDITION = re.compile(r"^Assertion failed: \S.*?: (?=[A-Z])")
 
 Range = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Smallest, best, largest."""
@@ -166,7 +169,13 @@ def _parse_errors(parser: Any) -> str:
     where = f"operator {error.node_operator()}" if error.node_operator() else "the model"
     if error.node_name():
         where += f" '{error.node_name()}'"
-    return f"{where}: {shortened(error.desc())} ({error.code().name})"
+    return f"{where}: {shortened(_without_condition(error.desc()))} ({error.code().name})"
+
+
+def _without_condition(text: str) -> str:
+    """What the parser says, without the C++ that found it: `is_there(x) && "It is not there."`"""
+    said = _SAID.search(text)
+    return said[1] if said else _CONDITION.sub("", text)
 
 
 def _monitor(module: Any, progress: Progress) -> Any:

@@ -130,7 +130,10 @@ def test_an_operator_that_tensorrt_lacks_is_named(tmp_path):
     )
     with pytest.raises(ModelLoadError) as caught:
         build(onnx, options(), Progress(silent))
-    assert "model.onnx cannot become an engine: operator Wiggle 'w1'" in caught.value.message
+    assert caught.value.message == (
+        "model.onnx cannot become an engine: operator Wiggle 'w1': Plugin not found, are the "
+        "plugin name, version, and namespace correct? (INVALID_NODE)"
+    )
     assert len(caught.value.message) < 400
 
 
