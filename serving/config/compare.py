@@ -258,8 +258,8 @@ def _compare_shape(
         hint = f"set max_batch_size above 0, or write dims: {model}"
     report.error(
         f"{path}.dims",
-        f"{label}: the config says {shape} ({len(full)} dimensions); {file} says {model} "
-        f"({len(model)} dimensions)",
+        f"{label}: the config says {shape} ({_dimensions(full)}); {file} says {model} "
+        f"({_dimensions(model)})",
         hint,
         code=CODE,
         edit=(
@@ -268,6 +268,10 @@ def _compare_shape(
             else None
         ),
     )
+
+
+def _dimensions(dims: Sequence[int]) -> str:
+    return f"{len(dims)} dimension{'' if len(dims) == 1 else 's'}"
 
 
 def _unbatched_hint(model: list[int]) -> str:

@@ -167,7 +167,8 @@ def _hint(token: Token, field: FieldInfo) -> str:
     if field.kind == "string" and token.kind in (IDENT, NUMBER):
         return f'write "{token.text}"'
     if token.kind == STRING and field.kind != "string":
-        return f"write {token.text[1:-1]} without quotes" if token.text[1:-1] else ""
+        meant = _meant(token, field)
+        return f"write {meant} without quotes" if meant else ""
     if field.kind == "bool" and token.text.casefold() in _BOOLEAN_WORDS:
         return f"write {_BOOLEAN_WORDS[token.text.casefold()]}"
     if token.text == "[" and not field.is_repeated:

@@ -90,6 +90,13 @@ def test_the_effective_config_as_text_gives_itself_again(tmp_path):
             "write dims: [3]",
         ),
         (
+            IO.replace("dims: [2]", "dims: [-1, 2]"),
+            ("n", 3),
+            "config.pbtxt:1:",
+            "the config says [3] (1 dimension); 1/model.onnx says [-1, 3] (2 dimensions)",
+            "set max_batch_size above 0, or write dims: [-1, 3]",
+        ),
+        (
             IO.replace("FP32 dims: [3]", "INT64 dims: [3]") + "max_batch_size: 8",
             ("n", 3),
             "config.pbtxt:1:",

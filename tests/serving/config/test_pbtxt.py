@@ -110,6 +110,7 @@ def test_a_missing_field_stands_where_its_section_stands():
         ("max_batch_size: {{ batch }}", "1:17", "placeholder {{ batch }}"),
         ("// remark", "1:1", "use '#'"),
         ('max_batch_size: "4"', "1:17", "write 4 without quotes"),
+        ('max_batch_size: "four"', "1:17", "e.g. max_batch_size: 1"),
         ("name: cat", "1:7", 'write "cat"'),
         ("max_batch_size 4", "1:16", "expected ':'"),
         ("max_batch_size = 4", "1:16", "write ':' instead of '='"),
