@@ -57,7 +57,7 @@ def fold(rows: Iterable[Deployment]) -> list[Line]:
         if not _may_fold(row):
             lines.append(Line([row]))
             continue
-        key = (row.what, row.reason, tuple(row.worker_ids or ()))
+        key = (row.action, row.reason, tuple(row.worker_ids or ()))
         line = latest.get(key)
         if line is not None and _belongs(row, line):
             line.items.append(row)

@@ -52,7 +52,6 @@ def test_what_differs_stands_for_itself() -> None:
         {"action": Action.UNLOAD},
         {"reason": "Wanted and not ready"},
         {"worker_ids": ["w2"]},
-        {"versions": [3]},
     ):
         assert numbers(made(2, "dog"), made(1, "cat", **other)) == [[2], [1]], other
 
@@ -71,8 +70,8 @@ def test_two_starts_are_two_lines() -> None:
 
 @pytest.mark.django_db
 def test_the_page_says_how_many_models_and_leads_to_each(login: Any, viewer: Any) -> None:
-    for model in ("ant", "cat"):
-        row = made(0, model)
+    for model, versions in (("ant", None), ("cat", [3])):
+        row = made(0, model, versions=versions)
         row.pk = None
         row.save()
 
@@ -81,6 +80,7 @@ def test_the_page_says_how_many_models_and_leads_to_each(login: Any, viewer: Any
     first, second = Deployment.objects.order_by("pk")
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert f"{first.pk}–{second.pk} 2 models" in text
+    assert f"{second.pk} cat , version 3 {first.pk} ant Load Done" in text
     assert "The worker started: w1" in text
     for row in (first, second):
         assert f'href="{row.get_absolute_url()}"' in page
