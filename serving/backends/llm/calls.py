@@ -59,6 +59,11 @@ SYNONYMS = {
     "bad_words": "bad_words",
 }
 _LISTS = ("stop", "bad_words")
+_MOST_DIGITS = 20
+
+
+class _TooLargeError(Exception):
+    """A number in JSON that no engine can take."""
 
 
 def call_of(request: Any, number: int, engine: TextEngine) -> Call:
@@ -203,7 +208,9 @@ def _sampling(tensors: Mapping[str, Any], request: Any, names: frozenset[str]) -
 
 def _json(name: str, text: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     try:
-        value = json.loads(text) if text else kind()
+        value = json.loads(text, parse_int=_whole) if text else kind()
+    except _TooLargeError as error:
+        raise RequestError(f"'{name}' holds {error}, a number of more than 64 bits") from error
     except ValueError as error:
         raise RequestError(f"'{name}' is not valid JSON: {error}") from error
     except RecursionError as error:
@@ -211,6 +218,13 @@ def _json(name: str, text: str, kind: type[list[Any]] | type[dict[str, Any]]) ->
     if not isinstance(value, kind):
         shown = "list" if kind is list else 'object such as {"temperature": 0.5}'
         raise RequestError(f"'{name}' must be a JSON {shown}, found {type(value).__name__}")
+    return value
+
+
+def _whole(text: str) -> int:
+    """Engines hand numbers on to processes of their own, in 64 bits."""
+    if len(text) > _MOST_DIGITS or not -(1 << 63) <= (value := int(text)) < 1 << 64:
+        raise _TooLargeError(text if len(text) <= 2 * _MOST_DIGITS else f"{text[:_MOST_DIGITS]}...")
     return value
 
 

@@ -221,7 +221,8 @@ class TextModel(ABC):
 
 
 def _failed(text: str, code: int) -> Any:
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+    """In one line, whatever the engine drew beneath it."""
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(" ".join(text.split()), code))
 
 
 def _tensor(name: str, datatype: str, dim: int, *, optional: bool = False) -> dict[str, Any]:
