@@ -14,6 +14,7 @@ from serving.errors import ServingError
 Service = TypeVar("Service", bound=Callable[..., Any])
 
 SYSTEM = "system"
+WHO = ("people", SYSTEM)
 
 
 def record(
@@ -31,9 +32,13 @@ def record(
     )
 
 
-def entries(*, search: str = "") -> QuerySet[AuditEntry]:
-    """Newest first; `search` looks at actor, action and target."""
+def entries(*, search: str = "", who: str = "") -> QuerySet[AuditEntry]:
+    """Newest first; `search` looks at actor, action and target; `who` is one of WHO, or all."""
     rows = AuditEntry.objects.all()
+    # The entry of a person whose account is gone keeps the name.
+    by_system = Q(actor=None, actor_name=SYSTEM)
+    if who:
+        rows = rows.filter(by_system if who == SYSTEM else ~by_system)
     # PostgreSQL takes no NUL; nothing is called so.
     for word in search.replace("\0", " ").split():
         rows = rows.filter(

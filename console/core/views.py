@@ -17,8 +17,12 @@ from console.core.permissions import Role, require_role
 @require_role(Role.ADMIN)
 def audit_log(request: HttpRequest) -> HttpResponse:
     search = request.GET.get("q", "").strip()
-    page = Paginator(audit.entries(search=search), 50).get_page(request.GET.get("page"))
-    return render(request, "core/audit.html", {"page": page, "search": search})
+    who = request.GET.get("who", "")
+    who = who if who in audit.WHO else ""
+    found = audit.entries(search=search, who=who)
+    page = Paginator(found, 50).get_page(request.GET.get("page"))
+    context = {"page": page, "search": search, "who": who, "whos": audit.WHO}
+    return render(request, "core/audit.html", context)
 
 
 @login_not_required

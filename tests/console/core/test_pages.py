@@ -94,6 +94,22 @@ def test_too_little_right_names_the_role_that_is_needed(viewer: Any, login: Any)
     assert b"needs the role admin; your role is viewer" in answer.content
 
 
+def test_deeds_of_people_are_found_in_the_audit_log_among_those_of_the_system(
+    admin: Any, login: Any
+) -> None:
+    audit.record(admin, "load model", "cat")
+    audit.record(None, "load model", "dog")
+    client = login(admin)
+
+    def targets(query: str) -> list[str]:
+        page = client.get(f"/settings/audit/?q=load&who={query}").context["page"]
+        return [entry.target for entry in page]
+
+    assert targets("people") == ["cat"]
+    assert targets("system") == ["dog"]
+    assert targets("") == targets("nonsense") == ["dog", "cat"]
+
+
 def test_a_refusal_is_one_line_in_the_log(
     viewer: Any, login: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
