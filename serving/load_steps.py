@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from serving import warmup
-from serving.backends.base import Backend, LoadedModel, ModelContext
+from serving.backends.base import Backend, LoadedModel, ModelContext, loaded_by
 from serving.backends.governed import governed
 from serving.config import batch_strategy
 from serving.config.decode import SchedulerKind
@@ -74,7 +74,7 @@ async def load(backend: Backend, context: ModelContext, services: ModelServices)
 
 
 def _load(backend: Backend, context: ModelContext) -> LoadedModel:
-    return governed(backend.load(context), backend.attributes)
+    return governed(loaded_by(backend, context), backend.attributes)
 
 
 async def _unload_late(loading: asyncio.Future[LoadedModel], services: ModelServices) -> None:

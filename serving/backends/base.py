@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from serving.backends.attributes import BackendAttributes
 from serving.backends.child_services import ChildServices
 from serving.backends.ragged import RaggedInputs, ScatteredOutputs
+from serving.backends.results import check_results
 from serving.child_program import Interpreter
 from serving.config.decode import InstanceKind, ModelSpec
 from serving.config.protobuf import pb
 from serving.custom_metrics import Counted
-from serving.errors import BackendError, ErrorCode, ServingError
+from serving.errors import BackendError, ErrorCode, ModelLoadError, ServingError
 from serving.request import InferenceRequest
 from serving.response import InferenceResponse, OutputTensor
 
@@ -171,6 +172,28 @@ class Backend(ABC):
         """Load the model version. Raises ServingError naming file and cause."""
 
 
+def loaded_by(backend: Backend, context: ModelContext) -> LoadedModel:
+    """Raises: ModelLoadError for what is none, else whatever `load` raises."""
+    loaded: object = backend.load(context)
+    if not isinstance(loaded, LoadedModel):
+        raise ModelLoadError(
+            f"load of backend '{context.spec.backend}' returned {type(loaded).__name__}: it must "
+            "return a LoadedModel"
+        )
+    return loaded
+
+
+def instance_of(loaded: LoadedModel, placement: Placement) -> ModelInstance:
+    """Raises: ModelLoadError for what is none, else whatever `create_instance` raises."""
+    instance: object = loaded.create_instance(placement)
+    if not isinstance(instance, ModelInstance):
+        raise ModelLoadError(
+            f"create_instance of '{placement.instance_name}' returned {type(instance).__name__}: "
+            "it must return a ModelInstance"
+        )
+    return instance
+
+
 class TensorInstance(ModelInstance):
     """For runtimes that map arrays to arrays: gather, run and scatter are written here, once."""
 
@@ -230,6 +253,7 @@ class TensorInstance(ModelInstance):
         except Exception as error:
             raise BackendError(f"model '{self._spec.name}' failed to execute: {error}") from error
         times.output_start_ns = time.monotonic_ns()
+        check_results(self._spec, outputs, names)
         if self._spec.has_batch_axis:
             self._check_batch_axis(self._rows, outputs)
         self._scatter(requests, outputs)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.results import check_type
 from serving.config.decode import ModelSpec
 from serving.errors import ServingError
 from serving.request import InferenceRequest
@@ -48,8 +49,11 @@ class ResponseFactory:
     ) -> None:
         """One answer. `outputs` the caller did not ask for are left out, but for states.
 
-        Raises: RuntimeError after the final one.
+        Raises: RuntimeError after the final one, BackendError for an output that the config does
+        not have, or has with another type.
         """
+        for name, array in outputs.items():
+            check_type(self._spec, name, array)
         wanted = self._request.output_names or list(outputs)
         wanted += [state.output_name for state in self._spec.states]
         declared = self._spec.backend_outputs

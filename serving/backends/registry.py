@@ -65,7 +65,8 @@ class BackendRegistry:
         auto_complete: bool = True,
         min_compute_capability: float = 6.0,
     ) -> None:
-        self.backend_directory = backend_directory
+        # A program that serves in its own process may give a text.
+        self.backend_directory = None if backend_directory is None else Path(backend_directory)
         self._given = backend_config or {}
         self.min_compute_capability = min_compute_capability
         self._core = {

@@ -19,6 +19,8 @@ from serving.backends.base import (
     ModelContext,
     ModelInstance,
     Placement,
+    instance_of,
+    loaded_by,
 )
 from serving.errors import BackendError, InstanceLostError, ServingError
 from serving.instance import wire
@@ -74,8 +76,8 @@ class InstanceServer:
         link.handlers[wire.Kind.SEGMENTS] = self._take_news
 
     def load(self, backend: Backend, placement: Placement) -> None:
-        self._model = backend.load(self.context)
-        self._instance = self._model.create_instance(placement)
+        self._model = loaded_by(backend, self.context)
+        self._instance = instance_of(self._model, placement)
 
     @property
     def has_ready_hook(self) -> bool:

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from serving import host_policies
-from serving.backends.base import LoadedModel, ModelInstance, Placement
+from serving.backends.base import LoadedModel, ModelInstance, Placement, instance_of
 from serving.errors import BackendError, InstanceLostError, InternalError, ServingError
 from serving.instance.base import Batch, cancelled_in_queue, deliver, finish
 from serving.instance.burst import BurstLimit
@@ -206,12 +206,12 @@ class ThreadHost:
         assert self._stopped is not None
         host_policies.bind(self._placement.cpu_cores)
         try:
-            instance = self._loaded.create_instance(self._placement)
+            instance = instance_of(self._loaded, self._placement)
+            self._has_ready_hook = instance.has_ready_hook
         except BaseException as error:  # SystemExit too: the load would wait for ever
             self._post(_settle, self._started, _as_load_error(error, self.name))
             self._post(_settle, self._stopped, None)
             return
-        self._has_ready_hook = instance.has_ready_hook
         self._post(_settle, self._started, None)
         while (work := self._work.get()) is not None:
             if isinstance(work, _Question):
