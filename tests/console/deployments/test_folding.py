@@ -80,8 +80,10 @@ def test_the_page_says_how_many_models_and_leads_to_each(login: Any, viewer: Any
     first, second = Deployment.objects.order_by("pk")
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert f"{first.pk}–{second.pk} 2 models" in text
-    assert f"{second.pk} cat , version 3 {first.pk} ant Load Done" in text
+    assert f"{second.pk} cat, version 3 {first.pk} ant Load Done" in text
     assert "The worker started: w1" in text
     for row in (first, second):
         assert f'href="{row.get_absolute_url()}"' in page
         assert f'href="/models/{row.model}/"' in page
+    # A link beside plain text would need more than its colour.
+    assert '/models/cat/">cat, version 3</a>' in page
