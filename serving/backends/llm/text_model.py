@@ -60,7 +60,9 @@ class TextModel(ABC):
             config.add_output(_tensor("embedding", "TYPE_FP32", -1))
             config.add_output(_tensor("num_input_tokens", "TYPE_UINT32", 1))
             return config
-        config.set_model_transaction_policy({"decoupled": True})
+        # A config that says decoupled: false, as those of tensorrtllm may, stays so.
+        policy = config.as_dict().get("model_transaction_policy") or {"decoupled": True}
+        config.set_model_transaction_policy({"decoupled": policy.get("decoupled", False)})
         config.add_input(_tensor(calls.TEXT, "TYPE_STRING", 1, optional=True))
         config.add_input(_tensor(calls.TOKENS, "TYPE_INT32", -1, optional=True))
         config.add_input(_tensor(calls.MESSAGES, "TYPE_STRING", 1, optional=True))
@@ -78,6 +80,7 @@ class TextModel(ABC):
         config = json.loads(args["model_config"])
         self._is_pooling = _is_pooling(directory)
         self._has_rows = config.get("max_batch_size", 0) > 0
+        self._is_decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._checks_health = _is_on(config, _HEALTH)
         self._numbers = itertools.count(1)
         self._figures = None
@@ -115,10 +118,15 @@ class TextModel(ABC):
                 for request in requests
             ]
             return [each.result() for each in embedded]
+        started = []
         for request in requests:
             answer = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
             self._answers.add(answer)
             answer.add_done_callback(self._answers.discard)
+            started.append(answer)
+        if not self._is_decoupled:
+            for answer in started:
+                answer.result()
         return None
 
     def is_ready(self) -> bool:
@@ -162,10 +170,13 @@ class TextModel(ABC):
         prefix = str(call.prompt) if calls.wants_prompt(request, call) else ""
         watch = Stopwatch(self._figures)
         self._running[call.id] = sender
+        whole = None
         try:
             async for piece in self._engine.generate(call):
                 watch.saw(piece)
-                sender.send(calls.response_of(piece, extra, prefix, as_row=self._has_rows))
+                whole = calls.response_of(piece, extra, prefix, as_row=self._has_rows)
+                if self._is_decoupled:
+                    sender.send(whole)
         finally:
             del self._running[call.id]
         watch.ended()
@@ -173,7 +184,7 @@ class TextModel(ABC):
         if sender.is_cancelled():
             sender.send(_failed("the request was cancelled", pb_utils.TritonError.CANCELLED), final)
         else:
-            sender.send(flags=final)
+            sender.send(None if self._is_decoupled else whole, final)
 
     async def _embed(self, request: Any) -> Any:
         try:
@@ -188,7 +199,13 @@ class TextModel(ABC):
         """Raises: RequestError."""
         if self._has_rows:
             calls.refuse_rows(request)
-        return calls.call_of(request, next(self._numbers), self._engine)
+        call = calls.call_of(request, next(self._numbers), self._engine)
+        if call.is_streamed and not self._is_decoupled:
+            raise RequestError(
+                "the model answers once, as its config says decoupled: false, and the request is "
+                "streamed: leave the stream out, or set decoupled to true"
+            )
+        return call
 
     async def _watch(self) -> None:
         """Ends calls that nobody waits for, since engines do not ask; and the process where the

@@ -32,6 +32,7 @@ _KV_CACHE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_tokens_in_paged_kv_cache": ("max_tokens", int),
     "enable_kv_cache_reuse": ("enable_block_reuse", lambda text: text.lower() in ("true", "1")),
 }
+_BATCHING, _IN_FLIGHT = "gpt_model_type", ("inflight_fused_batching", "inflight_batching")
 # Names that callers may use, beside the API's own.
 _RENAMED = {"bad_words": "bad"}
 
@@ -135,6 +136,12 @@ class TensorRtLlmEngine:
 
 def _from_parameters(parameters: Mapping[str, str]) -> dict[str, Any]:
     """Raises: ValueError naming the parameter."""
+    batching = parameters.get(_BATCHING, "")
+    if batching and not batching.startswith("${") and batching not in _IN_FLIGHT:
+        raise ValueError(
+            f"parameter '{_BATCHING}' is '{batching}': TensorRT-LLM's API batches in flight, "
+            f"write {_IN_FLIGHT[0]}"
+        )
     arguments: dict[str, Any] = {}
     cache: dict[str, Any] = {}
     for name, text in parameters.items():

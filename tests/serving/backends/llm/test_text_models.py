@@ -362,18 +362,49 @@ async def test_tllm_01_a_max_batch_size_stays_and_tensors_have_a_batch_axis(tmp_
         assert "batch size of 2: send a request" in await refused(server, call("t", text_input=two))
 
 
+async def test_tllm_01_a_model_that_is_not_decoupled_answers_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ECHO_PAUSE_S", "0.02")
+    once = TRT_CONFIG.replace("decoupled: true", "decoupled: false")
+    write(tmp_path, "t", f"max_batch_size: 8 dynamic_batching {{ }}\n{once}")
+    write(tmp_path, "v", 'backend: "vllm" model_transaction_policy { }', {"model": "a/b"})
+
+    async with running(tmp_path) as server:
+        assert not server.model_config("v").model_transaction_policy.decoupled
+        assert await said(server, call("v", text_input="a b")) == "a bb a "
+        row = {"text_input": np.array([[b"a b"]], dtype=np.object_)}
+        several = (answers(server, call("t", **row)) for _ in range(4))
+        for pieces in await asyncio.gather(*several):
+            assert [piece["text_output"].tolist() for piece in pieces] == [[[b"a bb a "]]]
+        streamed = call("t", **row, streaming=np.array([[True]]))
+        assert "set decoupled to true" in await refused(server, streamed)
+
+        long = np.array([[b"a " * 9000]], dtype=np.object_)
+        request = call("t", text_input=long, max_tokens=np.array([[9000]], np.int32))
+        seen, over = start(server, request)
+        await wait_until(lambda: server.model("t").inflight_count)
+        request.cancel()
+        await asyncio.wait_for(over.wait(), 10)
+        assert seen[-1].error is not None
+        assert seen[-1].error.code is ErrorCode.CANCELLED
+
+
 async def test_tllm_01_an_engine_that_cannot_start_fails_the_load(tmp_path: Path):
     nowhere = TRT_CONFIG.replace("gpt_model_path", "unused")
     write(tmp_path, "a", nowhere)
     write(tmp_path, "b", TRT_CONFIG.replace('"0.5"', '"half"'))
     beams = 'parameters { key: "max_beam_width" value { string_value: "99" } }'
     write(tmp_path, "c", TRT_CONFIG + beams)
+    batching = 'parameters { key: "gpt_model_type" value { string_value: "V1" } }'
+    write(tmp_path, "d", TRT_CONFIG + batching)
 
     async with running(tmp_path, "") as server:
         for name, words in (
             ("a", "no parameter gpt_model_path"),
             ("b", "parameter 'kv_cache_free_gpu_mem_fraction' is 'half'"),
             ("c", "more than the engine was built for"),
+            ("d", "parameter 'gpt_model_type' is 'V1': TensorRT-LLM's API batches in flight"),
         ):
             with pytest.raises(ServingError, match=words):
                 await server.load_model(name)
