@@ -68,6 +68,17 @@ def test_uploading_needs_the_role_operator(
     assert login(operator).get("/repository/upload/").status_code == 200
 
 
+def test_who_may_not_upload_gets_no_link_to_it(
+    uploaded: Any, login: Any, viewer: Any, operator: Any
+) -> None:
+    failed = uploaded()
+    Upload.objects.update(state="failed", error="It was cut off.")
+
+    link = 'href="/repository/upload/"'
+    assert link in login(operator).get(failed.get_absolute_url()).content.decode()
+    assert link not in login(viewer).get(failed.get_absolute_url()).content.decode()
+
+
 @pytest.mark.parametrize("deed", ["config", "wish", "publish", "discard"])
 def test_changing_an_upload_needs_the_role_operator(
     uploaded: Any, login: Any, viewer: Any, deed: str
