@@ -117,6 +117,11 @@ def build(onnx: Path, options: BuildOptions, progress: Progress) -> BuiltEngine:
     one sentence.
     """
     runtime = library.library(options.library) if options.library else library.preferred()
+    if runtime.name == TENSORRT_RTX and options.is_version_compatible:
+        raise InvalidArgumentError(
+            f"{runtime.product} builds no version compatible engines: leave that out, or build "
+            "with TensorRT"
+        )
     if runtime.name != TENSORRT_RTX or not options.capabilities:
         _require_device(runtime)
     module = runtime.module

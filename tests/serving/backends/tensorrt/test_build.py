@@ -109,6 +109,7 @@ REFUSED = [
     (options({"X": ((1, 5), (2, 5), (8, 5))}), "does not fit the model's shape [-1, 4]"),
     (options({"X": ROWS}, precision="fp64"), "must be one of model, fp32, fp16, bf16, int8"),
     (options({"X": ROWS}, precision="fp16"), "export the model in fp16"),
+    (options({"X": ROWS}, is_version_compatible=True), "builds no version compatible engines"),
     (options({"X": ROWS}, capabilities=("9.0",)), "'9.0': it knows 7.5, 8.0, 8.6, 8.9, 12.0"),
 ]
 
