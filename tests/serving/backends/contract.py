@@ -33,6 +33,8 @@ from serving.backends.installed import RUNTIMES
 from serving.datatypes import BY_DTYPE
 from serving.errors import ErrorCode, ServingError
 from serving.in_process import ModelServer
+from serving.instance.base import InstanceHost
+from serving.instance.process import ProcessHost
 from tests.waiting import wait_until_blocking
 
 Arrays = dict[str, np.ndarray]
@@ -200,24 +202,29 @@ class BackendContract:
     def test_several_instances_answer_at_the_same_time(self, served, subject, repository):
         text = subject.config + "\ninstance_group [{ count: 2 kind: KIND_CPU }]"
         with _another(served, repository, "several", text) as model:
-            rows = [subject.inputs(1) for _ in range(12)]
+            made = subject.inputs(4 if subject.batches else 1)
+            rows = [_rows(made, i % 4, i % 4 + 1) if subject.batches else made for i in range(12)]
             with ThreadPoolExecutor(4) as pool:
                 answers = list(pool.map(model.infer, rows))
             for sent, answer in zip(rows, answers, strict=True):
                 _check(subject, answer, sent)
+            assert len(_hosts(served, "several")) == 2
 
     def test_only_the_wanted_outputs_are_returned(self, served, subject):
         sent = subject.inputs(1)
         for name in subject.expected(sent):
             answer = served.infer("model", sent, outputs=[name])
             assert list(answer) == [name]
-            _check(subject, answer, sent)
+            _check(subject, answer, sent, only=name)
 
     def test_an_instance_in_a_process_of_its_own_answers_alike(self, served, subject, repository):
         with _another(served, repository, "apart", subject.config + "\n" + PROCESS) as model:
             sent = subject.inputs(2 if subject.batches else 1)
             _check(subject, model.infer(sent), sent)
             _check_refused(subject, model, _with_other_type(subject.inputs(1)))
+            hosts = _hosts(served, "apart")
+            assert hosts
+            assert all(isinstance(host, ProcessHost) and host.pid for host in hosts)
 
     # Wrong requests
 
@@ -308,6 +315,11 @@ def _copy(root: Path, name: str, config: str) -> None:
     shutil.copytree(root / "model" / "1", root / name / "1")
 
 
+def _hosts(server: ModelServer, name: str) -> list[InstanceHost]:
+    """What runs the instances of a loaded model."""
+    return server.thread.invoke(lambda: list(server.thread.server.model(name, -1).hosts))
+
+
 def _needs_batches(subject: Subject) -> None:
     if not subject.batches:
         pytest.skip("this model does not batch")
@@ -327,13 +339,13 @@ def _with_other_type(sent: Arrays) -> Arrays:
     return sent | {name: np.zeros(array.shape, other)}
 
 
-def _check(subject: Subject, answer: Mapping[str, np.ndarray], sent: Arrays) -> None:
-    """Every output that came back is what the subject says."""
+def _check(
+    subject: Subject, answer: Mapping[str, np.ndarray], sent: Arrays, only: str = ""
+) -> None:
+    """Every output, or `only` this one, came back and is what the subject says."""
     wanted = subject.expected(sent)
-    assert answer
-    for name, array in answer.items():
-        if name not in wanted:
-            continue
+    for name in [only] if only else wanted:
+        array = answer[name]
         assert array.dtype == wanted[name].dtype, name
         assert array.shape == wanted[name].shape, name
         if array.dtype.kind in "OSUb":
