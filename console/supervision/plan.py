@@ -32,12 +32,12 @@ class UpOptions:
     """On a first start, want every model that is on disk."""
 
 
-class PortTakenError(Exception):
-    """Something else listens on a port that we need."""
+class PortError(Exception):
+    """A port is none, or something else listens there."""
 
 
 def check_ports(options: UpOptions) -> None:
-    """Raises: PortTakenError naming the port, what wanted it, and the option to change it."""
+    """Raises: PortError naming the port, what wanted it, and the option to change it."""
     wanted = (
         ("console", options.host, options.port, "--port"),
         ("worker HTTP", "127.0.0.1", options.worker_http_port, "--worker-http-port"),
@@ -46,8 +46,10 @@ def check_ports(options: UpOptions) -> None:
     )
     seen: dict[int, str] = {}
     for what, host, port, option in wanted:
+        if not 0 < port < 65536:
+            raise PortError(f"{option} is {port}: it must be a number from 1 to 65535")
         if port in seen:
-            raise PortTakenError(f"{what} and {seen[port]} both want port {port}: change {option}")
+            raise PortError(f"{what} and {seen[port]} both want port {port}: change {option}")
         seen[port] = what
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family) as probe:
@@ -55,7 +57,7 @@ def check_ports(options: UpOptions) -> None:
             try:
                 probe.bind((host, port))
             except OSError as error:
-                raise PortTakenError(
+                raise PortError(
                     f"{what} cannot listen on {host}:{port} ({error.strerror}): stop what listens "
                     f"there, or choose another port with {option}"
                 ) from error

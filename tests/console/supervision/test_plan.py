@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from console.supervision import plan, redis_server
 from tests.ports import free_ports
@@ -60,14 +61,29 @@ def test_a_taken_port_is_named_with_its_option(tmp_path: Path) -> None:
 
         web, http = free_ports(2)
 
-        with pytest.raises(plan.PortTakenError, match=rf"{port}.*--worker-grpc-port"):
+        with pytest.raises(plan.PortError, match=rf"{port}.*--worker-grpc-port"):
             plan.check_ports(
                 options(tmp_path, port=web, worker_http_port=http, worker_grpc_port=port)
             )
 
 
+@pytest.mark.parametrize("number", [-1, 0, 65536])
+def test_a_number_that_is_no_port_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(plan.PortError, match=f"--port is {number}: .* from 1 to 65535"):
+        plan.check_ports(options(tmp_path, port=number))
+
+
+def test_a_port_from_the_environment_that_is_no_number_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CONCH_PORT", "eighty")
+
+    with pytest.raises(CommandError, match="--port: invalid int value: 'eighty'"):
+        call_command("up")
+
+
 def test_two_services_on_one_port_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(plan.PortTakenError, match="both want port 8080"):
+    with pytest.raises(plan.PortError, match="both want port 8080"):
         plan.check_ports(options(tmp_path, port=8080, worker_http_port=8080))
 
 

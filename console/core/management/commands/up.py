@@ -33,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--port",
             type=int,
-            default=int(env("CONCH_PORT", "8080")),
+            default=env("CONCH_PORT", "8080"),
             help="console port (default: %(default)s)",
         )
         for name, usual in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 f"--worker-{name}-port",
                 type=int,
                 metavar="PORT",
-                default=int(env(f"CONCH_{name.upper()}_PORT", usual)),
+                default=env(f"CONCH_{name.upper()}_PORT", str(usual)),
                 help=f"{name} port of the worker (default: %(default)s)",
             )
         parser.add_argument(
@@ -73,7 +73,7 @@ class Command(BaseCommand):
             specs = plan.processes(up_options, os.environ)
             supervisor = Supervisor(specs, up_options.data_directory / "logs", self._tell)
             supervisor.run(lambda: self._welcome(up_options, password))
-        except (plan.PortTakenError, RedisServerMissingError, StartFailedError) as error:
+        except (plan.PortError, RedisServerMissingError, StartFailedError) as error:
             raise CommandError(str(error)) from error
         except ValidationError as error:
             raise CommandError(f"CONCH_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
