@@ -128,6 +128,15 @@ def deliver(request: InferenceRequest, response: InferenceResponse) -> None:
         )
 
 
+def cancel_waiting(request: InferenceRequest) -> None:
+    """Answer a request that waits at an instance at once, as from a queue: what runs before it may
+    take for ever. A later answer goes nowhere.
+    """
+    request.times.compute_start_ns = 0
+    deliver(request, request.error_response(cancelled_in_queue(request.model_name)))
+    request.deliver = None
+
+
 def finish(done: Callable[[Batch], None], batch: Batch) -> None:
     """Tell the scheduler that the instance is free; its trouble must not cost the answers."""
     try:

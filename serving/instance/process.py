@@ -15,7 +15,7 @@ from serving.backends.base import ModelContext, Placement
 from serving.clock import TimerHandle
 from serving.errors import BackendError, InternalError, ServingError, UnavailableError
 from serving.instance import wire
-from serving.instance.base import Batch, cancelled_in_queue, deliver, finish
+from serving.instance.base import Batch, cancel_waiting, deliver, finish
 from serving.instance.call_desk import OpenCall
 from serving.instance.codec import error_from, response_from
 from serving.instance.executions import Burst, Done, Executions
@@ -324,9 +324,7 @@ class ProcessHost:
             self._link.cancel(number)
             self._link.desk.caller_cancelled(number)
             if self._executions.has_waiting(request):
-                # At once, as from a queue: what runs may take for ever. A later answer is dropped.
-                deliver(request, request.error_response(cancelled_in_queue(request.model_name)))
-                request.deliver = None
+                cancel_waiting(request)
 
     def _end_overdue(self) -> None:
         """The execution takes longer than it may: only the end of the process ends it."""

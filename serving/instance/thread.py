@@ -21,7 +21,7 @@ from typing import Any
 from serving import host_policies
 from serving.backends.base import LoadedModel, ModelInstance, Placement, instance_of
 from serving.errors import BackendError, InstanceLostError, InternalError, ServingError
-from serving.instance.base import Batch, cancelled_in_queue, deliver, finish
+from serving.instance.base import Batch, cancel_waiting, deliver, finish
 from serving.instance.burst import BurstLimit
 from serving.request import InferenceRequest, request_tag
 from serving.response import InferenceResponse
@@ -162,11 +162,9 @@ class ThreadHost:
         self._work.put(work)
 
     def _cancel_waiting(self, request: InferenceRequest) -> None:
-        """At once, as from a queue: what runs may take for ever. A later answer is dropped."""
         waiting = list(self._works)[1:]
         if any(request in batch.requests for work in waiting for batch in work.batches):
-            deliver(request, request.error_response(cancelled_in_queue(self._model_name)))
-            request.deliver = None
+            cancel_waiting(request)
 
     async def stop(self) -> None:
         self._is_ready = False

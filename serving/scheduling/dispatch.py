@@ -162,6 +162,7 @@ class DispatchingScheduler(ABC):
 
     def _take_back(self, request: InferenceRequest) -> None:
         """Its instance was gone before it was executed: it is the next in the queue again."""
+        request.times.compute_start_ns = 0
         if self._pool.has_failed:
             self._answer(request, self._all_failed())
         elif request.is_cancelled:

@@ -80,6 +80,7 @@ def test_what_was_given_back_can_be_cancelled():
     early.cancel()  # it executes, as far as the scheduler knows: nothing happens yet
 
     sched.hosts[0].die()
+    assert early.times.compute_start_ns == 0, "no trace says that it began"
     late.cancel()
 
     assert sched.answers == ["b", "a", "c"]
