@@ -56,6 +56,7 @@ from serving.errors import (
     ModelLoadError,
     error_from_code,
 )
+from serving.native_code import check_whole
 from serving.request import InferenceRequest
 
 Array = NDArray[np.generic]
@@ -209,6 +210,7 @@ def _core(extensions: Sequence[Path]) -> Any:
     """A core for one model: extensions of one are not for the others."""
     core = _openvino().Core()
     for path in extensions:
+        check_whole(path)
         try:
             core.add_extension(str(path))
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any
 from serving.backends.attributes import BackendAttributes, ExecutionPolicy
 from serving.backends.native import abi
 from serving.errors import ModelLoadError, UnsupportedError
+from serving.native_code import check_whole
 
 _VERSION = "conch_backend_abi_version"
 _TRITON = b"TRITONBACKEND_"
@@ -59,6 +60,7 @@ class Library:
         have."""
         self.path = path
         self._shown = f"{path.parent.name}/{path.name}"
+        check_whole(path)
         try:
             self._opened = ctypes.CDLL(str(path))
         except OSError as error:

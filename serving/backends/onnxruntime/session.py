@@ -17,6 +17,7 @@ from serving.backends.onnxruntime.signature import datatype_of
 from serving.backends.runtimes import require
 from serving.config.signature import read_onnx_signature
 from serving.errors import ModelLoadError, UnavailableError
+from serving.native_code import check_whole
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -87,6 +88,8 @@ def open_session(path: Path, settings: SessionSettings, providers: list[Any]) ->
     for key, value in settings.session_entries.items():
         options.add_session_config_entry(key, value)
     names = [item if isinstance(item, str) else item[0] for item in providers]
+    for library in settings.custom_op_libraries:
+        check_whole(library)
     try:
         for library in settings.custom_op_libraries:
             options.register_custom_ops_library(str(library))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serving.errors import ModelLoadError, UnsupportedError
-from serving.native_code import is_allowed
+from serving.native_code import check_whole, is_allowed
 
 PARAMETER = "MODEL_INIT_LIBRARY"
 _INIT, _FINI = "triton_pytorch_model_init", "triton_pytorch_model_fini"
@@ -51,6 +51,7 @@ class InitLibrary:
         GPU, or -1. Raises: ModelLoadError where it cannot be opened or lacks the entry point.
         """
         self._path = path
+        check_whole(path)
         try:
             self._library: ctypes.CDLL | None = ctypes.CDLL(str(path))
         except OSError as error:

@@ -18,6 +18,7 @@ from typing import Any
 from serving.backends.runtimes import require
 from serving.config.plan_header import PRODUCTS, TENSORRT, TENSORRT_RTX
 from serving.errors import InvalidArgumentError, UnavailableError
+from serving.native_code import check_whole
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Library:
             for path in paths:
                 if path in self._plugins:
                     continue
+                check_whole(path)
                 try:
                     handle = registry.load_library(str(path))
                 except Exception as error:
