@@ -26,6 +26,8 @@ _REFUSED = re.compile(r"^builtins\.(?:ValueError|IndexError): ", re.MULTILINE)
 _STICKY = re.compile(r"CUDA error: |CUDA driver error|cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")
 """How a text begins after which every later call of CUDA in the process fails too. Further on, a
 cause may quote what a caller has sent."""
+_CHECKED = re.compile(r"^\[enforce fail at [^\]]*\] ?[^.]*\. ")
+"""`[enforce fail at alloc_cpu.cpp:127] err == 0. `: what was checked, and where in the sources."""
 _SAYS_NO_MORE = ("Exception raised from", "This is an internal miniz error")
 _OTHER_DEVICE = re.compile(r"tensors to be on the same device|is not on the expected device")
 _SHAPES = re.compile(
@@ -44,7 +46,7 @@ def cause_of(error: BaseException) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     for more in _SAYS_NO_MORE:
         line = line.partition(more)[0].strip()
-    return _cut(line) or type(error).__name__
+    return _cut(_CHECKED.sub("", line)) or type(error).__name__
 
 
 def _cut(text: str) -> str:

@@ -40,6 +40,19 @@ def test_shapes_are_the_callers_mistake(text):
     assert error.message == f"PyTorch execute failure: model 'm': {text}"
 
 
+def test_memory_that_is_not_there_is_told_without_the_place_in_the_sources():
+    with pytest.raises(RuntimeError, match="enforce fail at") as caught:
+        torch.empty(2**55)
+
+    error = failures.execution_error("m", caught.value)
+
+    words = (
+        "PyTorch execute failure: model 'm': DefaultCPUAllocator: can't allocate memory: you tried"
+    )
+    assert error.message.startswith(words)
+    assert error.code is ErrorCode.INTERNAL
+
+
 @pytest.mark.parametrize(
     "error",
     [
