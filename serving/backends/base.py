@@ -253,7 +253,7 @@ class TensorInstance(ModelInstance):
         except Exception as error:
             raise BackendError(f"model '{self._spec.name}' failed to execute: {error}") from error
         times.output_start_ns = time.monotonic_ns()
-        check_results(self._spec, outputs, names)
+        check_results(self._spec.name, self._outputs, outputs, names)
         if self._spec.has_batch_axis:
             self._check_batch_axis(self._rows, outputs)
         self._scatter(requests, outputs)

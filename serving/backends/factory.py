@@ -52,11 +52,11 @@ class ResponseFactory:
         Raises: RuntimeError after the final one, BackendError for an output that the config does
         not have, or has with another type.
         """
+        declared = self._spec.backend_outputs
         for name, array in outputs.items():
-            check_type(self._spec, name, array)
+            check_type(self._spec.name, declared, name, array)
         wanted = self._request.output_names or list(outputs)
         wanted += [state.output_name for state in self._spec.states]
-        declared = self._spec.backend_outputs
         tensors = [
             OutputTensor(name, declared[name].datatype, array.shape, array)
             for name, array in outputs.items()

@@ -11,40 +11,47 @@ from typing import Any
 
 import numpy as np
 
-from serving.config.decode import ModelSpec
+from serving.config.decode import TensorSpec
 from serving.errors import BackendError
 
 _TEXT_KINDS = "OSU"
+_ARRAYS = (np.ndarray, np.generic)
 
 
-def check_results(spec: ModelSpec, results: object, names: Iterable[str]) -> None:
-    """Of one run, which was to give the outputs `names`. Raises: BackendError."""
+def check_results(
+    model: str, declared: Mapping[str, TensorSpec], results: object, names: Iterable[str]
+) -> None:
+    """Of one run, which was to give the outputs `names`; `declared` are all that the model has.
+
+    Raises: BackendError.
+    """
     if not isinstance(results, Mapping):
         raise BackendError(
-            f"model '{spec.name}' returned {type(results).__name__}: it must return a dictionary "
-            "of arrays by the names of outputs"
+            f"model '{model}' returned {type(results).__name__}: it must return a dictionary of "
+            "arrays by the names of outputs"
         )
     for name in names:
         if name not in results:
-            raise BackendError(f"model '{spec.name}' did not return output '{name}'")
-        check_type(spec, name, results[name])
+            raise BackendError(f"model '{model}' did not return output '{name}'")
+        check_type(model, declared, name, results[name])
 
 
-def check_type(spec: ModelSpec, name: str, array: Any) -> None:
+def check_type(model: str, declared: Mapping[str, TensorSpec], name: str, array: Any) -> None:
     """Raises: BackendError for an output that is none of the config's, or of another type."""
-    declared = spec.backend_outputs.get(name)
-    if declared is None:
+    item = declared.get(name)
+    if item is None:
         raise BackendError(
-            f"model '{spec.name}' returned output '{name}', which is none of the config's: "
-            f"{', '.join(spec.backend_outputs)}"
+            f"model '{model}' returned output '{name}', which is none of the config's: "
+            f"{', '.join(declared)}"
         )
-    datatype = declared.datatype
     found = getattr(array, "dtype", None)
-    if found == datatype.dtype and isinstance(array, np.ndarray | np.generic):
-        return
-    if datatype.is_bytes and isinstance(found, np.dtype) and found.kind in _TEXT_KINDS:
-        return
+    if isinstance(array, _ARRAYS):
+        # The first is what holds nearly always, and costs nothing.
+        if found is item.datatype.dtype or found == item.datatype.dtype:
+            return
+        if item.datatype.is_bytes and array.dtype.kind in _TEXT_KINDS:
+            return
     raise BackendError(
-        f"model '{spec.name}' returned output '{name}' as {found or type(array).__name__}, but the "
-        f"config says {datatype.config_name}: return an array of {datatype.dtype}"
+        f"model '{model}' returned output '{name}' as {found or type(array).__name__}, but the "
+        f"config says {item.datatype.config_name}: return an array of {item.datatype.dtype}"
     )
