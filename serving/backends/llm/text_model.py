@@ -90,7 +90,7 @@ class TextModel(ABC):
         settings = Settings(
             _read(directory / SETTINGS_FILE, self.needs_settings),
             directory,
-            _read(directory / ADAPTERS_FILE, False),
+            _adapters(directory),
             {
                 name: value.get("string_value", "")
                 for name, value in config.get("parameters", {}).items()
@@ -255,6 +255,19 @@ def _is_on(config: dict[str, Any], parameter: str) -> bool:
 def _is_pooling(directory: Path) -> bool:
     arguments = _read(directory / SETTINGS_FILE, False)
     return arguments.get("runner") == "pooling" or arguments.get("task") in ("embed", "embedding")
+
+
+def _adapters(directory: Path) -> dict[str, str]:
+    """Raises: ValueError for one that is not there: the first request for it may end an engine."""
+    found = _read(directory / ADAPTERS_FILE, False)
+    for name, path in found.items():
+        if not isinstance(path, str) or not (directory / path).is_dir():
+            raise ValueError(
+                f"{directory.name}/{ADAPTERS_FILE} says that LoRA adapter '{name}' lies at "
+                f"{json.dumps(path)}, and there is no such folder: write one beside the file, or a "
+                "whole path"
+            )
+    return found
 
 
 def _read(path: Path, is_needed: bool) -> dict[str, Any]:

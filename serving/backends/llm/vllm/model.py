@@ -69,6 +69,13 @@ class VllmEngine:
         module = require("vllm.v1.engine.async_llm", backend="vllm", install=_INSTALL)
         loggers = [] if tell is None else [_kv_cache_logger(tell)]
         self._engine = module.AsyncLLM.from_engine_args(made, stat_loggers=loggers)
+        for name, adapter in self._adapters.items():
+            # One that cannot be read ends the engine with the first request for it.
+            try:
+                await self._engine.add_lora(adapter)
+            except Exception as error:
+                await self.stop()
+                raise ValueError(f"LoRA adapter '{name}' cannot be loaded: {error}") from error
 
     async def generate(self, call: Call) -> AsyncIterator[Piece]:
         kinds = require("vllm.sampling_params", backend="vllm", install=_INSTALL).RequestOutputKind

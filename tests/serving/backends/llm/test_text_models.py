@@ -267,6 +267,9 @@ async def test_vllm_01_lora_adapters_have_names_and_metrics_are_vllms(tmp_path: 
     on = 'parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }'
     write(tmp_path, "w", f'backend: "vllm" {on}', {"model": "a/b"})
     (tmp_path / "w" / "1" / "multi_lora.json").write_text('{"sea": "adapters/sea"}')
+    adapter = tmp_path / "w" / "1" / "adapters" / "sea"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text("{}")
     async with running(tmp_path) as server:
         adapted = call("w", {"lora_name": "sea"}, text_input="a b", stream=flag())
         assert await said(server, adapted) == "sea:b sea:a "
@@ -279,6 +282,28 @@ async def test_vllm_01_lora_adapters_have_names_and_metrics_are_vllms(tmp_path: 
     assert 'vllm:kv_cache_usage_perc{model="w",version="1"} 0.25' in lines
     assert 'vllm:kv_cache_max_tokens{model="w",version="1"} 160' in lines
     assert 'vllm:time_to_first_token_seconds_count{model="w",version="1"} 1' in lines
+
+
+@pytest.mark.parametrize(
+    ("adapters", "words"),
+    [
+        ('{"sea": "adapters/lake"}', r"'sea' lies at \"adapters/lake\", and there is no such fol"),
+        ('{"sea": 5}', "'sea' lies at 5, and there is no such folder"),
+        ('{"sea": "adapters"}', "LoRA adapter 'sea' cannot be loaded: no adapter_config.json"),
+        ("[]", r"1/multi_lora\.json must hold a JSON object"),
+    ],
+)
+async def test_vllm_01_an_adapter_that_cannot_be_had_fails_the_load(
+    tmp_path: Path, adapters: str, words: str
+):
+    """vLLM itself would die of the first request for it, and every other one with it."""
+    write(tmp_path, "w", 'backend: "vllm"', {"model": "a/b"})
+    (tmp_path / "w" / "1" / "adapters").mkdir()
+    (tmp_path / "w" / "1" / "multi_lora.json").write_text(adapters)
+
+    with pytest.raises(ServingError, match=words):
+        async with running(tmp_path):
+            pass
 
 
 async def test_vllm_01_an_engine_that_dies_comes_back_with_its_process(tmp_path: Path):

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from echo_words import Tokenizer, pause_s, words_of
 
 from vllm import AsyncEngineArgs, PoolingParams, SamplingParams
 from vllm.exceptions import VLLMValidationError
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 
 
@@ -119,6 +121,11 @@ class AsyncLLM:
 
     def get_tokenizer(self) -> Tokenizer:
         return Tokenizer(os.environ.get("ECHO_CHAT_TEMPLATE"))
+
+    async def add_lora(self, lora_request: LoRARequest) -> bool:
+        if not (Path(lora_request.lora_path) / "adapter_config.json").is_file():
+            raise FileNotFoundError(f"no adapter_config.json in {lora_request.lora_name}")
+        return True
 
     async def abort(self, request_id: str) -> None:
         self._aborted.add(request_id)
