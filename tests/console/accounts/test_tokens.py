@@ -101,6 +101,17 @@ def test_person_revokes_own_tokens_only(viewer: Any, operator: Any, login: Any) 
     assert call(text) == 401
 
 
+def test_page_asks_before_it_revokes(operator: Any, login: Any) -> None:
+    token, _ = make(operator)
+
+    page = login(operator).get(PAGE).content.decode()
+
+    dialog = page.partition(f'id="revoke-{token.token_key}"')[2].partition("</dialog>")[0]
+    assert f"Revoke {token.name}?" in dialog
+    assert "It has never been used." in dialog
+    assert f'action="{PAGE}{token.token_key}/revoke/"' in dialog
+
+
 def test_admin_sees_and_revokes_the_tokens_of_others(admin: Any, operator: Any, login: Any) -> None:
     token, text = make(operator)
     client = login(admin)
