@@ -120,10 +120,11 @@ def call(what: str, context: ModelContext, function: Callable[..., Any], *argume
         ) from error
 
 
-def describe(error: BaseException, context: ModelContext) -> str:
+def describe(error: BaseException, context: ModelContext, *hidden: str) -> str:
     """Type, message, and where in the model's code, innermost call first; bounded.
 
-    Paths below the model's folder are shown relative to it; frames of the core are left out.
+    Paths below the model's folder are shown relative to it; frames of the core are left out, and of
+    files whose paths begin with one of `hidden`.
     """
     kind = type(error)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
@@ -135,7 +136,7 @@ def describe(error: BaseException, context: ModelContext) -> str:
         text = text[:MAX_ERROR_CHARACTERS] + "..."
     lines = []
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((_CORE, "<frozen importlib")):
+        if not frame.filename.startswith((_CORE, "<frozen importlib", *hidden)):
             where = _shown_path(frame.filename, context)
             lines.append(f"  {where}({frame.lineno}): {frame.name}")
     if not lines:

@@ -139,7 +139,7 @@ class PythonRuntimeInstance(TensorInstance):
         except Exception as error:
             raise BackendError(
                 f"PyTorch execute failure: model '{self._spec.name}': "
-                f"{describe(error, self._context)}"
+                f"{describe(error, self._context, str(Path(torch().__file__).parent))}"
             ) from error
 
     def _call(self, inputs: dict[str, Array]) -> Any:
