@@ -60,6 +60,8 @@ SYNONYMS = {
 }
 _LISTS = ("stop", "bad_words")
 _MOST_DIGITS = 20
+_HALF = r"\ud"
+"""How half a character begins in JSON, which is none without the other half."""
 
 
 class _TooLargeError(Exception):
@@ -215,6 +217,11 @@ def _json(name: str, text: str, kind: type[list[Any]] | type[dict[str, Any]]) ->
         raise RequestError(f"'{name}' is not valid JSON: {error}") from error
     except RecursionError as error:
         raise RequestError(f"'{name}' is JSON that is nested too deeply") from error
+    if _HALF in text.casefold():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(f"'{name}' holds a text that is no UTF-8: {error}") from error
     if not isinstance(value, kind):
         shown = "list" if kind is list else 'object such as {"temperature": 0.5}'
         raise RequestError(f"'{name}' must be a JSON {shown}, found {type(value).__name__}")

@@ -227,6 +227,14 @@ async def test_vllm_01_a_callers_mistake_is_told_and_leaves_the_engine_as_it_is(
                 call("w", '{"seed": 1' + "0" * 5000 + "}", text_input="a"),
                 "10000000000000000000..., a number",
             ),
+            (
+                call("w", {"stop": "\ud800"}, text_input="a"),
+                "'sampling_parameters' holds a text that",
+            ),
+            (
+                call("w", messages='[{"role": "\\uD800"}]'),
+                "'messages' holds a text that is no UTF-8",
+            ),
             (call("w", {"lora_name": "x"}, text_input="a"), "no LoRA adapter 'x'"),
             (
                 call("w", text_input="a", stream=flag(), exclude_input_in_output=flag(False)),
@@ -242,6 +250,7 @@ async def test_vllm_01_a_callers_mistake_is_told_and_leaves_the_engine_as_it_is(
         with pytest.raises(ServingError, match="the engine failed: OverflowError: Python int too"):
             await answers(server, call("w", {"seed": 2**63}, text_input="a"))
         assert await said(server, call("w", text_input="a")) == "aa "
+        assert await said(server, call("w", {"stop": "\U0001f41a"}, text_input="a")) == "aa "
 
 
 async def test_vllm_01_a_call_that_nobody_waits_for_ends_in_the_engine(
