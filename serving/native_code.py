@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.errors import InvalidArgumentError, ModelLoadError
+from serving.errors import InvalidArgumentError, ModelLoadError, UnsupportedError
 
 KEY = "allow-native-code"
 _VALUES = {"true": True, "1": True, "false": False, "0": False}
@@ -26,6 +26,16 @@ def is_allowed(backend_config: Mapping[str, str]) -> bool:
     if value is None:
         raise InvalidArgumentError(f"backend config '{KEY}' is '{text}': it must be true or false")
     return value
+
+
+def require_allowed(backend: str, what: str, backend_config: Mapping[str, str]) -> None:
+    """`what`: of a model, that the backend is to open. Raises: UnsupportedError where it may not."""
+    if not is_allowed(backend_config):
+        raise UnsupportedError(
+            f"{what} runs native code of the model's, and this server does not allow that: an "
+            "administrator can, with CONCH_ALLOW_NATIVE_CODE=true for a worker or "
+            f"--backend-config={backend},{KEY}=true"
+        )
 
 
 _ELF64 = b"\x7fELF\x02\x01"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from serving.backends.base import ModelContext
 from serving.errors import InvalidArgumentError
+from serving.native_code import require_allowed
 
 _PRECISIONS = ("f32", "f16", "bf16", "dynamic")
 _HINTS = ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT")
@@ -78,6 +79,7 @@ def _extensions(context: ModelContext) -> tuple[Path, ...]:
     text = context.spec.parameters.get("CPU_EXTENSION_PATH", "").strip()
     if not text:
         return ()
+    require_allowed("openvino", "parameter 'CPU_EXTENSION_PATH'", context.backend_config)
     # An absolute path stays what it is.
     places = [context.version_directory / text, context.model_directory / text]
     found = next((place for place in places if place.is_file()), None)

@@ -1,4 +1,4 @@
-"""A library whose end is missing: opening it would end the process, so that backends look first."""
+"""Native code of models: where it is allowed, and that only whole libraries are opened."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from serving.backends import openvino_options
 from serving.backends.native.library import Library
+from serving.backends.onnxruntime import options as onnxruntime_options
 from serving.backends.onnxruntime import session as sessions
 from serving.backends.onnxruntime.options import SessionSettings
 from serving.backends.openvino import _core
 from serving.backends.pytorch.init_library import InitLibrary
-from serving.errors import ModelLoadError
-from serving.native_code import check_whole
+from serving.errors import ModelLoadError, UnsupportedError
+from serving.native_code import KEY, check_whole
 from tests.serving.backends import onnx_files
 from tests.serving.backends.compiled_c import compile_library, needs_gcc
+from tests.serving.loading import context_of
 
 CODE = "int answers[4096] = {42}; int answer(void) { return answers[0]; }"
 
@@ -73,3 +76,35 @@ def test_what_is_no_library_is_left_to_whoever_opens_it(tmp_path, content):
 
     check_whole(path)
     check_whole(tmp_path / "missing.so")
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "extra"),
+    [
+        (
+            onnxruntime_options,
+            "op_library_filename",
+            'model_operations { op_library_filename: "ops.so" }',
+        ),
+        (
+            onnxruntime_options,
+            "parameter 'trt_extra_plugin_lib_paths'",
+            'optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" '
+            'parameters { key: "trt_extra_plugin_lib_paths" value: "/ops.so" } } } }',
+        ),
+        (
+            openvino_options,
+            "parameter 'CPU_EXTENSION_PATH'",
+            'parameters { key: "CPU_EXTENSION_PATH" value { string_value: "/ops.so" } }',
+        ),
+    ],
+)
+def test_models_bring_operators_only_where_it_is_allowed(options, what, extra):
+    """Workers of the console forbid it: whoever may publish models would get in."""
+    text = f'name: "m" backend: "any" {extra}'
+
+    with pytest.raises(UnsupportedError) as caught:
+        options.read_settings(context_of(text, backend_config={KEY: "false"}))
+
+    assert caught.value.message.startswith(f"{what} runs native code of the model's")
+    assert "CONCH_ALLOW_NATIVE_CODE=true" in caught.value.message

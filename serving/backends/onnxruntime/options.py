@@ -14,6 +14,7 @@ from serving.backends.base import ModelContext
 from serving.backends.onnxruntime.accelerators import Accelerators, read_accelerators
 from serving.config.validate_model import escapes
 from serving.errors import InvalidArgumentError
+from serving.native_code import require_allowed
 
 _GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 0: "ORT_ENABLE_ALL", 1: "ORT_ENABLE_EXTENDED"}
 _GRAPH_OFF = "ORT_DISABLE_ALL"
@@ -21,6 +22,7 @@ _CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 _ARENA_STRATEGY = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
 SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 _ARENAS = re.compile(r"(?:cpu:0|gpu:\d+)(?:;(?:cpu:0|gpu:\d+))*")
+_PLUGINS = "trt_extra_plugin_lib_paths"
 _MOST_THREADS = 1024
 """A process that cannot have so many ends, or never finishes opening the session."""
 
@@ -48,6 +50,8 @@ def read_settings(context: ModelContext) -> SessionSettings:
     parameters = _Parameters(context.spec.parameters)
     config = context.config
     accelerators = read_accelerators(config.optimization)
+    if _PLUGINS in (accelerators.tensorrt or {}):
+        require_allowed("onnxruntime", f"parameter '{_PLUGINS}'", context.backend_config)
     cuda = {**_cuda_parameters(parameters), **accelerators.cuda}
     shares_threads = global_threads(context.backend_config) is not None
     run_entries = {}
@@ -167,7 +171,10 @@ def _cuda_parameters(parameters: _Parameters) -> dict[str, str]:
 
 def _libraries(context: ModelContext) -> tuple[Path, ...]:
     libraries = []
-    for name in context.config.model_operations.op_library_filename:
+    names = context.config.model_operations.op_library_filename
+    if names:
+        require_allowed("onnxruntime", "op_library_filename", context.backend_config)
+    for name in names:
         places = [context.version_directory / name, context.model_directory / name]
         found = next((place for place in places if place.is_file()), None)
         if escapes(name):

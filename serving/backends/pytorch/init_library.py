@@ -12,8 +12,8 @@ import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.errors import ModelLoadError, UnsupportedError
-from serving.native_code import check_whole, is_allowed
+from serving.errors import ModelLoadError
+from serving.native_code import check_whole, require_allowed
 
 PARAMETER = "MODEL_INIT_LIBRARY"
 _INIT, _FINI = "triton_pytorch_model_init", "triton_pytorch_model_fini"
@@ -29,12 +29,7 @@ def library_of(parameters: Mapping[str, str], backend_config: Mapping[str, str])
     text = parameters.get(PARAMETER, "").strip()
     if not text:
         return None
-    if not is_allowed(backend_config):
-        raise UnsupportedError(
-            f"parameter {PARAMETER} runs native code of the model's, and this server does not "
-            "allow that: an administrator can, with CONCH_ALLOW_NATIVE_CODE=true for a worker or "
-            "--backend-config=pytorch,allow-native-code=true"
-        )
+    require_allowed("pytorch", f"parameter {PARAMETER}", backend_config)
     path = Path(text)
     if not path.is_absolute() or "\0" in text:
         raise ModelLoadError(f"parameter {PARAMETER} is '{text}': it must be an absolute path")
