@@ -29,7 +29,7 @@ def is_allowed(backend_config: Mapping[str, str]) -> bool:
 
 
 def require_allowed(backend: str, what: str, backend_config: Mapping[str, str]) -> None:
-    """`what`: of a model, that the backend is to open. Raises: UnsupportedError where it may not."""
+    """`what`: of a model, to be opened by the backend. Raises: UnsupportedError."""
     if not is_allowed(backend_config):
         raise UnsupportedError(
             f"{what} runs native code of the model's, and this server does not allow that: an "
