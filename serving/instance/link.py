@@ -169,16 +169,15 @@ class InstanceLink:
         await asyncio.wait(
             (self._loaded, self._ended), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
-        if self._loaded.done():
-            error = self._loaded.result()
-            if error is not None:
-                raise error
-        elif self._ended.done():
+        error = self._loaded.result() if self._loaded.done() else None
+        if error is not None:
+            raise error
+        if self._ended.done():  # maybe right after it had loaded the model
             raise ModelLoadError(
                 f"instance '{self._name}': its process {self._ended.result()} while it loaded the "
                 "model"
             )
-        else:
+        if not self._loaded.done():
             raise ModelLoadError(
                 f"instance '{self._name}' did not finish loading within {timeout_s:g} s; see "
                 "what its initialize waits for, or raise the load timeout"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 from pathlib import Path
 
 import ml_dtypes
@@ -301,6 +302,25 @@ async def test_a_process_that_exits_while_it_loads_says_code_and_last_words(tmp_
     with pytest.raises(ServingError, match=r"exited with code 4.*no licence"):
         async with hosted(context_for(tmp_path, model)):
             pass
+
+
+async def test_a_process_that_exits_as_soon_as_it_has_loaded_has_not_started(tmp_path: Path):
+    source = (
+        IDENTITY
+        + f"""
+    def initialize(self, args):
+        import os, threading, time
+        open({str(tmp_path / "begun")!r}, "w").close()
+        time.sleep(0.2)
+        threading.Timer(0.05, os._exit, (3,)).start()
+"""
+    )
+    hosting = hosted(context_for(tmp_path, source))
+    starting = asyncio.create_task(hosting.__aenter__())
+    await wait_until((tmp_path / "begun").exists)
+    time.sleep(1.0)  # the loop hears of both at once
+    with pytest.raises(ServingError, match="exited with code 3"):
+        await starting
 
 
 async def test_any_backend_can_be_hosted_by_name(tmp_path: Path):
