@@ -24,6 +24,9 @@ VIEWS = {
 }
 FORM = "form"
 MAX_EXAMPLE_ELEMENTS = 64
+IMAGE_SIDE = 224
+"""Pixels; the strides of convolutional networks divide it."""
+_CHANNELS = (1, 3)
 MAX_LABEL_BYTES = 4 << 20
 
 
@@ -102,7 +105,7 @@ def _input(
 ) -> dict[str, Any]:
     tensor = _tensor(item)
     shape = tensor["shape"]
-    example_shape = [1 if dim == -1 else dim for dim in shape]
+    example_shape = _example_shape(shape)
     return {
         **tensor,
         "dims": shape[1:] if is_batched else shape,
@@ -110,6 +113,19 @@ def _input(
         "example_shape": example_shape,
         "example": example(tensor["datatype"], example_shape),
     }
+
+
+def _example_shape(shape: list[int]) -> list[int]:
+    """One item; an image whose size is left open gets one that networks take."""
+    inner = shape[-3:]
+    is_image = len(shape) in (3, 4) and (
+        (inner[0] in _CHANNELS and inner[1:] == [-1, -1])
+        or (inner[2] in _CHANNELS and inner[:2] == [-1, -1])
+    )
+    made = [1 if dim == -1 else dim for dim in shape]
+    if is_image:
+        made[-3:] = [IMAGE_SIDE if dim == -1 else dim for dim in inner]
+    return made
 
 
 def example(datatype: str, shape: list[int]) -> str:

@@ -38,6 +38,26 @@ def test_inputs_carry_dims_without_the_batch_axis_and_an_example() -> None:
     assert json.loads(text["example"]) == ["text", "text"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ([-1, 3, -1, -1], [1, 3, 224, 224]),
+        ([-1, -1, 1], [224, 224, 1]),
+        ([-1, -1, -1], [1, 1, 1]),
+        ([-1, 3, 48, -1], [1, 3, 48, 1]),
+    ],
+    ids=str,
+)
+def test_images_of_any_size_start_with_one_that_networks_take(
+    shape: list[int], expected: list[int]
+) -> None:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": shape}]
+
+    [field] = try_it.description("m", {"inputs": inputs, "outputs": []}, {})["inputs"]
+
+    assert field["example_shape"] == expected
+
+
 def test_outputs_say_whether_they_have_labels() -> None:
     [label] = try_it.description("m", METADATA, CONFIG)["outputs"]
 
