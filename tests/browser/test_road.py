@@ -60,6 +60,7 @@ def test_an_uploaded_model_with_a_mistake_is_mended_served_and_watched(
     send_requests(page, conch)
     see_the_chart_move(page, conch)
     unload(page, conch)
+    see_the_form_when_it_is_served_again(page, conch)
 
 
 def upload_and_see_the_finding(page: Page, conch: RunningConch) -> None:
@@ -125,6 +126,18 @@ def unload(page: Page, conch: RunningConch) -> None:
     page.get_by_role("button", name="Unload…").click()
     page.locator("dialog[open]").get_by_role("button", name=re.compile("^Unload")).click()
     expect(page.locator("h1")).to_contain_text("Not served", timeout=30_000)
+
+
+def see_the_form_when_it_is_served_again(page: Page, conch: RunningConch) -> None:
+    visit(page, f"{conch.address}/models/doubler/try/")
+    expect(page.get_by_text("No worker serves doubler now.")).to_be_visible()
+
+    elsewhere = page.context.new_page()
+    visit(elsewhere, f"{conch.address}/models/doubler/")
+    elsewhere.get_by_role("button", name="Load…").click()
+    elsewhere.locator("dialog[open]").get_by_role("button", name=re.compile("^Load")).click()
+
+    expect(page.get_by_label("Values of x")).to_be_visible(timeout=30_000)
 
 
 def test_a_dropped_file_shows_its_type(page: Page, conch: RunningConch, tmp_path: Path) -> None:
