@@ -98,13 +98,13 @@ class ChildLink:
         if self.is_closed:
             self._check_open()
         self._channel.send(wire.pack(kind, message, packer.blobs, len(descriptors)), descriptors)
-        self._tell_forgotten()
+        self._tell_news([])
 
-    def _tell_forgotten(self) -> None:
-        """Under `lock`: the worker maps them too."""
-        if self.pool.forgotten and not self.is_closed:
+    def _tell_news(self, released: list[int]) -> None:
+        """Under `lock`. Of the worker's segments these; of ours, which it maps, the forgotten."""
+        if (released or self.pool.forgotten) and not self.is_closed:
             forgotten, self.pool.forgotten = self.pool.forgotten, []
-            self.send(wire.Kind.SEGMENT_NEWS, wire.Segments([], forgotten))
+            self.send(wire.Kind.SEGMENT_NEWS, wire.Segments(released, forgotten))
 
     def later(self, work: Callable[[], None]) -> None:
         """Run `work` soon, where the lock is free: for finalizers, which may come at any point."""
@@ -135,16 +135,16 @@ class ChildLink:
     def release(self, numbers: list[int]) -> None:
         with self.lock:
             self.pool.release(numbers)
-            self._tell_forgotten()
 
-    def trim(self) -> None:
-        """Keep no idle segment, and say which of the worker's nobody views any more."""
+    def release_without_answer(self, numbers: list[int], *, must_trim: bool) -> None:
+        """No answer will take the news along, so they go now. `must_trim`: keep no idle segment,
+        and say which of the worker's nobody views any more.
+        """
         with self.lock:
-            self.pool.trim()
-            self._tell_forgotten()
-            released = self.take_released()
-            if released and not self.is_closed:
-                self.send(wire.Kind.SEGMENT_NEWS, wire.Segments(released, []))
+            self.pool.release(numbers)
+            if must_trim:
+                self.pool.trim()
+            self._tell_news(self.take_released() if must_trim else [])
 
     def forget(self, numbers: Iterable[int]) -> None:
         self._peer.forget(list(numbers))

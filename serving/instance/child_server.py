@@ -251,10 +251,7 @@ class InstanceServer:
     def _take_news(self, frame: wire.Frame) -> None:
         news = _decode_segments(frame.header)
         self._link.forget(news.forgotten)
-        if news.released:
-            self._link.release(news.released)
-        if news.must_trim:
-            self._link.trim()
+        self._link.release_without_answer(news.released, must_trim=news.must_trim)
 
     def _check_ready(self, number: int) -> None:
         answer = wire.Ready(number, False, "")
