@@ -10,6 +10,7 @@ from django import forms
 from django.forms import BoundField
 
 from console.engines.choices import Library, Precision
+from console.engines.selectors import tensorrt_install
 from console.engines.services import Wish, default_target
 from console.engines.shapes import ProfileInput, ShapeError, parse_shape
 from serving.config.shape_ranges import range_problem
@@ -172,4 +173,5 @@ class EngineForm(forms.Form):
 
 def _worker_label(worker: WorkerInfo) -> str:
     devices = ", ".join(dict.fromkeys(device.name for device in worker.devices))
-    return f"{worker.worker_id} ({devices or 'no GPU'})"
+    lacks = ", no TensorRT" if tensorrt_install(worker) else ""
+    return f"{worker.worker_id} ({devices or 'no GPU'}{lacks})"

@@ -102,6 +102,17 @@ def onnx_path(directory: Path, version: int, config: pb.ModelConfig | None) -> P
 
 
 def connected_workers() -> list[WorkerInfo]:
-    """Those that can be asked now, those with a GPU first."""
+    """Those that can build first: with TensorRT, then with a GPU."""
     ready = [worker for worker in fleet.known()[0] if worker.state in ("ready", "starting")]
-    return sorted(ready, key=lambda worker: (not worker.devices, worker.worker_id))
+    return sorted(
+        ready,
+        key=lambda worker: (bool(tensorrt_install(worker)), not worker.devices, worker.worker_id),
+    )
+
+
+def tensorrt_install(worker: WorkerInfo) -> str:
+    """The command that brings TensorRT to a worker that lacks it; empty where it has one."""
+    return next(
+        (item.install for item in worker.backends if item.name == "tensorrt" and item.is_missing),
+        "",
+    )

@@ -141,11 +141,16 @@ def _worker(worker_id: str) -> str:
     workers, problem = fleet.known()
     if problem:
         raise UnavailableError(problem)
-    connected = [worker.worker_id for worker in selectors.connected_workers()]
-    if not worker_id and connected:
-        return connected[0]
-    if worker_id in connected:
-        return worker_id
+    connected = {worker.worker_id: worker for worker in selectors.connected_workers()}
+    chosen = connected.get(worker_id or next(iter(connected), ""))
+    if chosen is not None:
+        install = selectors.tensorrt_install(chosen)
+        if install:
+            raise UnavailableError(
+                f"Worker '{chosen.worker_id}' has no TensorRT. Install it where the worker runs, "
+                f"and start the worker again: {install}."
+            )
+        return chosen.worker_id
     if worker_id in {worker.worker_id for worker in workers}:
         raise UnavailableError(f"Worker '{worker_id}' is not connected.")
     if worker_id:

@@ -18,6 +18,7 @@ from console.engines.models import EngineBuild
 from console.repository.models import Upload
 from tests.console.fakes import FakeWorkerClient, make_device, make_worker
 from workers.engine_messages import EngineProgress
+from workers.messages import BackendState
 
 NEW = "/engines/new/adder/"
 
@@ -56,6 +57,19 @@ def test_the_form_is_prefilled_from_the_model(model: Any, login: Any, operator: 
     assert page.count('value="32x4"') == 2
     assert "gpu-1 (H200)" in page
     assert "cpu-1 (no GPU)" in page
+
+
+def test_the_form_says_which_workers_have_no_tensorrt(
+    model: Any, login: Any, operator: Any, fake_workers: FakeWorkerClient
+) -> None:
+    missing = BackendState("tensorrt", install="pip install 'conch[tensorrt-rtx]'")
+    fake_workers.infos[0] = make_worker("gpu-1", devices=[make_device()], backends=[missing])
+    page = text_of(login(operator).get(NEW))
+    assert page.index("cpu-1 (no GPU)") < page.index("gpu-1 (H200, no TensorRT)")
+
+    answer = login(operator).post(NEW, posted())
+    assert answer.status_code == 422
+    assert "has no TensorRT. Install it where the worker runs" in text_of(answer)
 
 
 def test_the_form_starts_a_build(

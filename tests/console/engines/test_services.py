@@ -16,11 +16,12 @@ from console.engines.services import Wish
 from console.engines.shapes import ShapeError, inputs_of, parse_profile, parse_shape, prefilled
 from console.repository import configs
 from serving.errors import InvalidArgumentError, NotFoundError, ServingError, UnavailableError
-from tests.console.fakes import FakeWorkerClient, make_worker
+from tests.console.fakes import FakeWorkerClient, make_device, make_worker
 from tests.serving.backends import onnx_files
 from tests.serving.backends.onnx_files import FLOAT, value
 from tests.serving.loading import config_of
 from workers.client import WorkerError
+from workers.messages import BackendState
 
 
 def test_a_build_is_sent_to_a_worker_with_a_gpu_and_prefilled_shapes(
@@ -264,3 +265,20 @@ def test_a_profile_of_the_command_line_names_three_shapes() -> None:
     }
     with pytest.raises(ShapeError, match="write input=smallest,best,largest"):
         parse_profile("A=1x4")
+
+
+def test_a_worker_without_tensorrt_is_passed_over_and_refused_with_what_to_install(
+    build: Any, fake_workers: FakeWorkerClient
+) -> None:
+    missing = BackendState("tensorrt", install="pip install 'conch[tensorrt-rtx]'")
+    present = BackendState("tensorrt", package="tensorrt-rtx", version="1.4")
+    bare = make_worker("gpu-1", devices=[make_device()], backends=[missing])
+    fake_workers.infos = [bare, make_worker("gpu-2", backends=[present])]
+
+    assert build(target="first").worker_id == "gpu-2"
+    with pytest.raises(UnavailableError, match=r"'gpu-1' has no TensorRT.*conch\[tensorrt-rtx\]"):
+        build(worker_id="gpu-1", target="second")
+    fake_workers.infos = [bare]
+    with pytest.raises(UnavailableError, match="no TensorRT"):
+        build(target="third")
+    assert EngineBuild.objects.count() == 1
