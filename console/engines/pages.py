@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from console.core import workers as fleet
 from console.core.permissions import require_role
 from console.engines import selectors, services
 from console.engines.choices import BuildState
@@ -50,12 +51,13 @@ def new(request: HttpRequest, model: str) -> HttpResponse:
     except InvalidArgumentError as error:
         messages.error(request, str(error))
         return redirect("catalog:versions", model)
+    workers = selectors.connected(fleet.known()[0])
     form = EngineForm(
         request.POST or None,
         model=model,
         versions=source.versions,
         inputs=source.inputs,
-        workers=selectors.connected_workers(),
+        workers=workers,
     )
     status = 200
     if request.method == "POST":
@@ -65,7 +67,7 @@ def new(request: HttpRequest, model: str) -> HttpResponse:
                 return redirect(services.build_engine(actor=request.user, wish=form.wish))
             except ServingError as error:
                 form.add_error(None, str(error))
-    context = {"form": form, "source": source, "has_workers": bool(selectors.connected_workers())}
+    context = {"form": form, "source": source, "has_workers": bool(workers)}
     return render(request, "engines/new.html", context, status=status)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.db.models import Q, QuerySet
 
-from console.core import workers as fleet
 from console.engines.choices import OPEN_STATES, BuildState
 from console.engines.models import EngineBuild
 from console.engines.shapes import ProfileInput, inputs_of
@@ -101,9 +100,9 @@ def onnx_path(directory: Path, version: int, config: pb.ModelConfig | None) -> P
     return path if name.endswith(".onnx") and not escapes(name) and path.is_file() else None
 
 
-def connected_workers() -> list[WorkerInfo]:
-    """Those that can build first: with TensorRT, then with a GPU."""
-    ready = [worker for worker in fleet.known()[0] if worker.state in ("ready", "starting")]
+def connected(workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
+    """Those that can be asked now; with TensorRT first, then with a GPU."""
+    ready = [worker for worker in workers if worker.state in ("ready", "starting")]
     return sorted(
         ready,
         key=lambda worker: (bool(tensorrt_install(worker)), not worker.devices, worker.worker_id),

@@ -141,7 +141,7 @@ def _worker(worker_id: str) -> str:
     workers, problem = fleet.known()
     if problem:
         raise UnavailableError(problem)
-    connected = {worker.worker_id: worker for worker in selectors.connected_workers()}
+    connected = {worker.worker_id: worker for worker in selectors.connected(workers)}
     chosen = connected.get(worker_id or next(iter(connected), ""))
     if chosen is not None:
         install = selectors.tensorrt_install(chosen)
